@@ -1,4 +1,9 @@
-"""``hvd-elastic dashboard``: serve the page of jobs, or write it into a file."""
+"""``hvd-elastic dashboard``: serve the page of jobs, or write it into a file.
+
+The address is open only on this machine, unless ``--listen`` says more, and its token is printed with it. ``run
+--dashboard`` starts this command as a child, with a socket that is open already (``--inherit``); the child ends when
+the pipe from its launcher closes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Finds jobs: folders of jobs, and journals."""
+"""Finds jobs: folders of jobs, and journals.
+
+A row of the list is made from the end of the journal and the lock of the folder, so a list of many long journals is
+quick. A job without a lock and without an end in its journal is *lost*: nobody ended it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Requests to a running launcher, over the socket in the job's folder."""
+"""Requests to a running launcher, over the socket in the job's folder.
+
+A page that is looked at must not slow its job down: the pause between two requests is a multiple of how long an answer
+takes. Between them the last answer counts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Reads and searches the output of a job's processes that `run --output-filename FOLDER` keeps."""
+"""Reads and searches the output of a job's processes that `run --output-filename FOLDER` keeps.
+
+Files may be large, and grow: parts of bounded size are read, and a search stops at bounds of its own. An index, which
+the launcher writes beside them, says which process wrote from which byte on, and when.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Reads a job's journal as it grows, and keeps a bounded number of records of one run."""
+"""Reads a job's journal as it grows, and keeps a bounded number of records of one run.
+
+A journal may have millions of steps. Lines are read once, in pieces, and steps are thinned as they come
+(``content/thinning``), so memory and the page stay small.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Follows journal and launcher of a job while its page is open, and updates the page when they change."""
+"""Follows journal and launcher of a job while its page is open, and updates the page when they change.
+
+All pages of a job share one reader. The page is made of parts, and only parts that have changed are sent; if only steps
+are new, that happens seldom, by how long making the page takes. A long journal gets a first summary from its end before
+it is read.
+"""
 
 from __future__ import annotations
 

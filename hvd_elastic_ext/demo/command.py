@@ -1,4 +1,8 @@
-"""``hvd-elastic demo``: a real elastic job on this machine."""
+"""``hvd-elastic demo``: a real elastic job on this machine.
+
+It runs a scenario on the job, shows it as it goes, and checks that every event had its effect: the demo is also a test
+of the product as a user installs it.
+"""
 
 from __future__ import annotations
 

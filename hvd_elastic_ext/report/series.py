@@ -1,4 +1,8 @@
-"""World size, throughput and loss as functions of time."""
+"""World size, throughput and loss as functions of time.
+
+Records of steps may arrive late and together, after a launcher was away: the steps are then spread over that time.
+Throughput is a mean over bins that hold several steps each, so that it does not flicker.
+"""
 
 from __future__ import annotations
 

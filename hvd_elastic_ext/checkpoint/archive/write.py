@@ -1,4 +1,9 @@
-"""Writes a commit to storage: each writer streams its part from the commit's memory, then one writes the manifest."""
+"""Writes a commit to storage: each writer streams its part from the commit's memory, then one writes the manifest.
+
+Files have names that no earlier attempt has used, and checksums are made while a block is in the processor's cache. The
+manifest comes last: an attempt that is interrupted anywhere leaves files that no manifest names, and the checkpoints
+before it as they were.
+"""
 
 from __future__ import annotations
 

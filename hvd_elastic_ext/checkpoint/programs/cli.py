@@ -1,4 +1,8 @@
-"""``hvd-elastic checkpoints``: list, verify, export and remove checkpoints."""
+"""``hvd-elastic checkpoints``: list, verify, export and remove checkpoints.
+
+It needs no running job: a store alone says what is in it. Secrets for a store are not taken on the command line, where
+others see them.
+"""
 
 from __future__ import annotations
 

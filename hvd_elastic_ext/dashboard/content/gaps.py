@@ -1,4 +1,8 @@
-"""Times without steps, where lines of a chart are interrupted. Pure."""
+"""Times without steps, where lines of a chart are interrupted. Pure.
+
+A line drawn across a pause would claim steps that nobody did, and a bin that holds a pause would show training as slow.
+So points are broken there, and bins are cut to the time in which steps were done.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The state of a job, and its end, in one sentence. Pure."""
+"""The state of a job, and its end, in one sentence. Pure.
+
+The sentence answers whether training is all right, and if not, why. While a launcher answers, its own line is taken;
+the journal adds the last fault, as long as it matters, and what to do about it. After an end it says what the changes
+have cost.
+"""
 
 from __future__ import annotations
 

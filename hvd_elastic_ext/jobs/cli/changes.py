@@ -1,4 +1,8 @@
-"""``hvd-elastic suspend``, ``resume``, ``delete``, ``wait``, and ``scale`` of a job on a cluster."""
+"""``hvd-elastic suspend``, ``resume``, ``delete``, ``wait``, and ``scale`` of a job on a cluster.
+
+What they change is decided in ``cluster/changes``; here are their options, and what they say. ``delete`` and ``wait``
+take several names: each is acted on, even if it failed for an earlier one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""``hvd-elastic get`` and ``hvd-elastic list``: jobs of a namespace, and the pods of one."""
+"""``hvd-elastic get`` and ``hvd-elastic list``: jobs of a namespace, and the pods of one.
+
+Tables look like kubectl's, and so do the errors, because users of kubectl and scripts around it read them. With
+``--watch``, tables come once, then only rows of which more than the age has changed; an API server that is away is
+waited for.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The options of ``submit``: arena's by their names, and a few of ours."""
+"""The options of ``submit``: arena's by their names, and a few of ours.
+
+Users of arena keep their command lines. So a name may come as ``--name``, a kind as the first word, and the command as
+one word with spaces, without ``--``. An option is declared here, read here, and becomes a field of ``Job``.
+"""
 
 from __future__ import annotations
 

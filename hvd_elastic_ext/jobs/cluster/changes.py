@@ -1,4 +1,10 @@
-"""Reads and changes the jobs of a namespace."""
+"""Looks at the jobs of a namespace, and changes them.
+
+A job is the object that its kind represents it by (``ROOTS``); ``submit`` has labelled it, but one that was made by
+hand is found by its name, too. Accounts differ in what they may read: kinds that are forbidden are left out and named,
+and only if all are forbidden that is an error. Nothing is remembered between two commands: each looks at the cluster
+again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The output of a job: from its launcher, which has the output of all ranks, or else from its workers."""
+"""The output of a job: from its launcher, which has the output of all ranks, or else from its workers.
+
+Following goes on over new pods, broken connections and an API server that is away: each line comes once, since the
+server's time stamp of the last one says where to continue. A job without a launcher has as many sources as workers;
+each is read in a thread, and the lines are marked with their pod.
+"""
 
 from __future__ import annotations
 

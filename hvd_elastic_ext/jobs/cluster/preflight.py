@@ -1,4 +1,9 @@
-"""Asks a cluster whether a job could run, and changes nothing."""
+"""Asks a cluster whether a job could run, and changes nothing.
+
+The server checks the objects itself (dry run). What it does not tell, since no pod is made, is judged from nodes,
+quotas, claims and images (``reading/findings``). What this account may not read is unknown, and no reason to stop:
+``submit`` may work all the same.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Runs a command in a pod of a job, with the streams of this process."""
+"""Runs a command in a pod of a job, with the streams of this process.
+
+One thread copies all streams, because two cannot use one TLS connection. With a terminal, keys go to the pod as they
+are pressed, Ctrl-C too, and signals that end this process restore the terminal first.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Runs a function as an elastic job on this machine, and returns its results by rank."""
+"""Runs a function as an elastic job on this machine, and returns its results by rank.
+
+The function becomes a script (``script``), its arguments and results text (``results``): nothing is pickled. The job is
+a real ``hvd-elastic run`` in a process of its own, with a helper (``launcher``) that ends it if this process ends, such
+as a notebook's kernel. Arguments of ``horovod.run`` are taken by their names.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Kubernetes Events and journal lines of a job in one list by time. Pure."""
+"""Kubernetes Events and journal lines of a job in one list by time. Pure.
+
+Clocks of nodes differ a little, and monotonic clocks of two launchers cannot be compared: each launcher's lines get
+their times from the clock that its journal began with.
+"""
 
 from __future__ import annotations
 

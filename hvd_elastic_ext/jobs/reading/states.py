@@ -1,4 +1,9 @@
-"""The state of a job, from the objects of its cluster. Pure."""
+"""The state of a job, from the objects of its cluster. Pure.
+
+Kinds tell it in different ways: by conditions, by a phase, or only by their pods; ``core/workload_kinds.py`` says
+which. Two states are not the operator's but ours: *Sleeping* (a launcher that sleeps below its fewest workers runs),
+and *Gone*.
+"""
 
 from __future__ import annotations
 

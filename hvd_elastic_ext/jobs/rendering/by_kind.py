@@ -1,4 +1,9 @@
-"""Changes to the object that makes a job's pods, for each kind. Pure."""
+"""What a job changes in the object that makes its pods, for each kind. Pure.
+
+A new kind has a function here, in :data:`CHANGES`, beside its row in ``core/workload_kinds.py`` and its template in
+``docker/manifests``. What a kind cannot do is refused, if the job would be another one without it; else it is left out,
+with a note for the user.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Changes to the pods of a job's template. Pure."""
+"""What a job changes in the pods of its template, whatever the kind. Pure.
+
+The template's own options of the launcher that belong to the pod stay; sizes come from the job, and the user's options
+last, so that they take precedence.
+"""
 
 from __future__ import annotations
 

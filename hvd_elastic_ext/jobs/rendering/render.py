@@ -1,4 +1,9 @@
-"""All objects of a job, in the order of their creation. Pure."""
+"""All objects of a job, in the order of their creation. Pure.
+
+The manifests in ``docker/manifests`` are the templates: what users read there, and may apply by hand, is what
+``submit`` makes, with the job's name in place of the example's. Each job has an account, rights and a key of its own,
+which no other job uses.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The description of a job."""
+"""One job as a value, checked when it is made.
+
+``submit`` and Python (``sdk``) describe a job by the same fields, so both get the same errors, which name the option.
+Kinds and clusters are not known here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The source of a job's code, as given by ``--sync``. Pure."""
+"""The source of a job's code, as given by ``--sync``. Pure.
+
+It is a folder of this machine, a revision of a git repository, or a folder of a claim. A URL may hold a password, so no
+error quotes it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Applies the limits of job, cluster and time to a policy's wish: ``(now, seen, limits, memory) -> decision``."""
+"""Applies the limits of job, cluster and time to a policy's wish: ``(now, seen, limits, memory) -> decision``.
+
+A policy wishes what is best by what it has seen. Here is what it need not know: how many hosts are allowed, that a
+change costs time, that a wish must last, that a cluster may not give what was asked for, and that nobody wants a size
+that changes back and forth. So every policy has the same limits.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The input of policies. Sizes are numbers of hosts; times are monotonic seconds."""
+"""The input of policies, and what is remembered of step times. Sizes are numbers of hosts; times are monotonic seconds.
+
+Step times are noisy, and noise lasts for several steps: a speed is a median, and its error comes from medians of
+blocks. If the step time at a size changes, all earlier measurements are dropped, since the sizes could not be compared
+any more.
+"""
 
 from __future__ import annotations
 
