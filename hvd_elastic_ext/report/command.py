@@ -1,7 +1,8 @@
 """``hvd-elastic events JOURNAL``: what happened in a job and why.
 
 It reads only the journal: the job may run, have ended, or have been on another machine. A last line that a crash cut
-off is no error; other lines that are not a journal's are counted, and skipped.
+off is not
+an error; other lines that are not a journal's are counted, and skipped.
 """
 
 from __future__ import annotations

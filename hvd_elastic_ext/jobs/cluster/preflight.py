@@ -1,7 +1,7 @@
 """Asks a cluster whether a job could run, and changes nothing.
 
 The server checks the objects itself (dry run). What it does not tell, since no pod is made, is judged from nodes,
-quotas, claims and images (``reading/findings``). What this account may not read is unknown, and no reason to stop:
+quotas, claims and images (``reading/findings``). What this account may not read is unknown, and not a reason to stop:
 ``submit`` may work all the same.
 """
 
