@@ -52,7 +52,9 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--export", metavar="FILE.html", type=Path, help="write the page of one job into a file instead, and end"
     )
-    options.add_argument("--run", metavar="N", type=int, help="with --export: number of the run, from 1 (the newest)")
+    options.add_argument(
+        "--run", metavar="N", type=int, help="with --export: number of the run, from 1 (default: the newest)"
+    )
     options.add_argument(
         "--state-dir", metavar="DIR", type=Path, help="the job's folder, if its journal lies elsewhere"
     )

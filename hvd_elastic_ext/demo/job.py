@@ -222,11 +222,11 @@ class Job:
 
     def kill(self, worker: Worker) -> None:
         """``kill -9``. Raises :class:`Transient` if it is not a process below the agent of this job."""
-        self._kill(worker.pid, f"process {worker.pid} of {worker.host} is not there")
+        self._kill(worker.pid, f"process {worker.pid} of {worker.host} does not exist")
 
     def kill_launcher(self, pid: int) -> None:
         """The same for the launcher, which restarts."""
-        self._kill(pid, f"the launcher, process {pid}, is not there")
+        self._kill(pid, f"the launcher, process {pid}, does not exist")
 
     def _kill(self, pid: int, absent: str) -> None:
         if pid not in process_tree.descendants(self._agent.pid):

@@ -68,9 +68,9 @@ class Effect(enum.Enum):
     """The effect of an event."""
 
     WORLD = "a new world trains"
-    NOTHING = "the world there is trains on"
-    REFUSED = "the list is refused, and the world there is trains on"
-    RELAUNCHED = "the launcher is there again, and the world there is trains on"
+    NOTHING = "the present world trains on"
+    REFUSED = "the list is refused, and the present world trains on"
+    RELAUNCHED = "the launcher is back, and the present world trains on"
     SAVED = "there is a checkpoint of all that was trained, and no rank trains beyond it"
     ASLEEP = "the job sleeps"
 
@@ -251,7 +251,7 @@ def _match(seen: Observed, position: Position, event: Event) -> int | None:
 
 def _unmoved(seen: Observed, position: Position, event: Event) -> tuple[bool, str]:
     if event.effect is Effect.RELAUNCHED and seen.launchers == position.launchers:
-        return False, "the launcher to be there again"
+        return False, "the launcher to be back"
     if event.effect is Effect.REFUSED and seen.refused == position.refused:
         return False, "the launcher to refuse the list"
     if len(seen.worlds) > position.worlds:

@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("--job", metavar="NAME", help="the same as JOB")
     options.add_argument(
-        "--run", metavar="RUN", help="another run of the job than the newest: its number from 1, its name, or all"
+        "--run", metavar="RUN", help="a run of the job other than the newest: its number from 1, its name, or all"
     )
     options.add_argument(
         "--replay", metavar="FILE", help="instead: run the driver over what `run --record-events FILE` wrote"

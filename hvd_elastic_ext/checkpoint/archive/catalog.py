@@ -90,7 +90,7 @@ class Retention:
         if self.last < 1:
             raise UsageError("the newest checkpoint always stays; keep 1 or more of the last ones")
         if self.every is not None and self.every < 1:
-            raise UsageError("one of every so many steps is kept; give 1 or more, or leave it out")
+            raise UsageError("one checkpoint of every so many steps is kept; give 1 or more, or leave it out")
 
 
 def newest_first(entries: Collection[Entry]) -> list[Entry]:

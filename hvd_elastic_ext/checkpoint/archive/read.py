@@ -118,7 +118,7 @@ def read_manifest(store: Store, name: str) -> Manifest:
     except (ValueError, EOFError, Missing, Unreadable) as error:
         raise Damaged(name, f"{MANIFEST}: {error}") from error
     if manifest.record.identity != identity_of(name):
-        raise Damaged(name, f"{MANIFEST} is that of another one")
+        raise Damaged(name, f"{MANIFEST} belongs to another one")
     return manifest
 
 
@@ -141,7 +141,7 @@ def opened(store: Store, name: str) -> Checkpoint:
         manifest.record.data,
         manifest.record.layout,
     ):
-        raise Damaged(name, f"{layout_file.name} is not that of its bytes")
+        raise Damaged(name, f"{layout_file.name} does not match the bytes")
     shards = tuple(_shard(store, name, file, placed) for file in manifest.files if file.kind == SHARD)
     _demand_all(name, placed, shards)
     tree = _text(store, name, tree_file, trees.check)
@@ -190,7 +190,7 @@ def _shard(store: Store, name: str, file: File, placed: Places) -> Shard:
         text = _bytes(store, name, file, shards.HEADER_LENGTH.size, length)
         pieces = tuple(shards.decode_header(text, placed))
         if shards.HEADER_LENGTH.size + length + sum(piece.end - piece.start for piece in pieces) != file.bytes:
-            raise ValueError("its tensors are not as long as it is")
+            raise ValueError("its tensors do not add up to its length")
         return Shard(file, start + text, pieces)
 
     return _or_damaged(name, file, read)
@@ -204,7 +204,7 @@ def _demand_all(name: str, placed: Places, shards: Iterable[Shard]) -> None:
     )
     found = list(joined(iter(spans)))
     if found != wanted or any(end > start for (_, end), (start, _) in pairwise(spans)):
-        raise Damaged(name, "its shards are not all of its tensors, each once")
+        raise Damaged(name, "its shards do not hold each tensor once")
 
 
 def _small(store: Store, name: str, file: File) -> bytes:

@@ -66,7 +66,7 @@ def write_part(
     data, layout, tree, local = _regions(record, commit)
     placed = tensor_places.decode(layout)
     if (placed.loose, placed.length) != (record.loose, record.data):
-        raise Permanent("the layout of a commit is not that of its bytes; run the same code on every rank")
+        raise Permanent("the layout of a commit does not match its bytes; run the same code on every rank")
     if part is not None and not 0 <= part < parts:
         raise Permanent(f"there is no part {part} of {parts}")
     name = name_of(record.identity)
@@ -103,7 +103,7 @@ def seal(
     kept = store.sizes(RESULTS) if results else {}
     lost += [f"{RESULTS}/{each.file.name}" for each in results if kept.get(each.file.name) != each.file.bytes]
     if lost:
-        raise StoreFailed(f"{store.where}/{lost[0]}", "it was written and is not there any more, or not whole")
+        raise StoreFailed(f"{store.where}/{lost[0]}", "it was written, and is now missing or incomplete")
     made = Manifest(record, world, parts, ordered, dict(facts or {}), tuple(results))
     try:
         encoded = manifests.encode(made)

@@ -118,7 +118,7 @@ def _opened(data: bytearray) -> tuple[Result, Sequence[TensorPlace]]:
         return result, ()
     places = tensor_places.decode(bytes(result.layout))
     if (places.loose, places.length) != (result.head.loose, result.head.data):
-        raise ValueError("its layout is not that of its bytes")
+        raise ValueError("its layout does not match its bytes")
     trees.check(bytes(result.tree))
     return result, places.all
 

@@ -15,7 +15,7 @@ from hvd_elastic_ext.core.errors import Permanent, Transient
 class StoreFailed(Transient):
     """Storage failed temporarily. ``where`` names the file or folder. The last sealed checkpoint is unchanged."""
 
-    def __init__(self, where: str, why: object, remedy: str = "see to the storage") -> None:
+    def __init__(self, where: str, why: object, remedy: str = "check the storage") -> None:
         super().__init__(f"{where}: {why}; {remedy}")
 
 
@@ -30,7 +30,7 @@ class Unreadable(Permanent):
     """``where`` exists, but cannot be read, for instance because the disk is damaged."""
 
     def __init__(self, where: str, why: object) -> None:
-        super().__init__(f"{where} cannot be read: {why}; see to the disk, and take another checkpoint")
+        super().__init__(f"{where} cannot be read: {why}; check the disk, and take another checkpoint")
 
 
 class Damaged(Permanent):

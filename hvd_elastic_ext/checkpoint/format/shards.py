@@ -60,7 +60,7 @@ class Share:
 def share(places: Places, parts: int) -> tuple[Share, ...]:
     """Divide a commit's bytes among ``parts`` writers. The result is the same for every caller."""
     if not 0 < parts <= MAX_PARTS:
-        raise Permanent(f"a checkpoint cannot be written in {parts} parts: 1 to {MAX_PARTS} will do")
+        raise Permanent(f"a checkpoint cannot be written in {parts} parts: give 1 to {MAX_PARTS}")
     numbers = places.by_offset
     ends = list(accumulate(places.all[number].length for number in numbers))
     cuts = [0, *_cuts(places, numbers, ends, parts), ends[-1] if ends else 0]

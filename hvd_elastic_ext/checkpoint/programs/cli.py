@@ -35,9 +35,7 @@ MAX_OPTIONS: Final = 1 << 20
 CALL: Final = "call"
 """A column that is there only if a checkpoint is of the second training call or a later one."""
 HEADINGS: Final = ("checkpoint", CALL, "step", "ranks", "size", "state")
-OPTIONS_HELP: Final = (
-    "what fsspec is given for the URL, as a JSON object; with secrets in it: @FILE, a file that holds it"
-)
+OPTIONS_HELP: Final = "options of fsspec for the URL, as a JSON object; if it holds secrets: @FILE, a file with it"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -158,7 +156,7 @@ def _store_options(given: str | None) -> Mapping[str, Any]:
     except json.JSONDecodeError as error:
         raise UsageError(f"{where} is not JSON: line {error.lineno}, column {error.colno}: {error.msg}") from None
     except (ValueError, RecursionError):
-        raise UsageError(f"{where} is not JSON that can be read") from None
+        raise UsageError(f"{where} is JSON that cannot be read") from None
     if not isinstance(options, dict):
         raise UsageError(f"{where}: write a JSON object, such as '{{\"anon\": true}}'")
     secret = None if is_file else secret_in_options(options)

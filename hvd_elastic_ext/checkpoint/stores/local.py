@@ -229,7 +229,7 @@ class LocalStore:
             where = "/".join([self.where, *names])
             if error.errno in FOR_GOOD:
                 raise Permanent(f"{where}: {error.strerror}; give a folder that this user may write to") from error
-            remedy = "make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "see to the storage"
+            remedy = "make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check the storage"
             raise StoreFailed(where, error.strerror or error, remedy) from error
 
 

@@ -206,7 +206,7 @@ class _Writer:
 
     def _sparse(self, value: Tensor) -> str:
         if value.layout is not torch.sparse_coo:
-            raise Unfit(f"tensors of layout {value.layout} are not taken; keep a dense one")
+            raise Unfit(f"tensors of layout {value.layout} are not supported; keep a dense one")
         dense = value.detach().coalesce()
         self._kept += dense.indices(), dense.values()
         parts = ",".join(map(self.tensor, self._kept[-2:]))
@@ -229,9 +229,9 @@ def _unfit(tensor: Tensor) -> str | None:
     """Return why a tensor could not be restored as it is; None if it can."""
     kind = type(tensor)
     if tensor.is_quantized or tensor.is_meta:
-        return f"{'quantized' if tensor.is_quantized else 'meta'} tensors are not taken; keep it outside the State"
+        return f"{'quantized' if tensor.is_quantized else 'meta'} tensors are not supported; keep it outside the State"
     if tensor.is_nested:
-        return f"nested tensors of layout {tensor.layout} are not taken; keep a dense one"
+        return f"nested tensors of layout {tensor.layout} are not supported; keep a dense one"
     if kind is not Tensor and kind is not nn.Parameter:
         if nn.parameter.is_lazy(tensor):
             return "it has parameters that are not initialised yet; run one forward pass first"
@@ -331,9 +331,9 @@ def _refusal(value: Any) -> Unfit:
     name = f"{kind.__module__}.{kind.__qualname__}"
     what = f"the {kind.__name__} {value!r:.80}" if callable(value) else f"a {name}"
     if name in _INSTEAD:
-        return Unfit(f"it is {what}, and no plain value", _INSTEAD[name])
+        return Unfit(f"it is {what}, which is not a plain value", _INSTEAD[name])
     remedy = "give it state_dict and load_state_dict, or use elastic.Checkpoint"
-    return Unfit(f"it is {what}, and no plain value", in_state=remedy)
+    return Unfit(f"it is {what}, which is not a plain value", in_state=remedy)
 
 
 def _name(kind: type) -> str:

@@ -119,7 +119,7 @@ def _converted(text: str, name: str) -> tuple[str, set[str]]:
             raise
         line = text.count("\n", 0, action.start()) + 1
         raise UsageError(
-            f"{one_line(name)} is a template of Helm (line {line} has {{{{ }}}}), not a manifest; convert what Helm "
+            f"{one_line(name)} is a Helm template (line {line} has {{{{ }}}}), not a manifest; convert what Helm "
             "makes of its chart: helm template NAME CHART | hvd-elastic convert -"
         ) from None
 
@@ -137,7 +137,7 @@ def _read_and_converted(text: str, name: str) -> tuple[str, set[str]]:
     try:
         parts = [commented(to_documents([made.body]), made) for made in (_made(body, name) for body in bodies)]
     except RecursionError:
-        raise UsageError(f"{shown}: lists are too deep") from None
+        raise UsageError(f"{shown}: lists are nested too deeply") from None
     start = f"# Comments of {shown} are not in here.\n" if COMMENT.search(text) else ""
     unknown = {one_line(f"{body['kind']} {body['apiVersion']}") for body in bodies if body["kind"] not in KINDS}
     return start + "---\n".join(parts), unknown

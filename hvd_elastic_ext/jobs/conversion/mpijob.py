@@ -139,7 +139,7 @@ def _restart_policy(conversion: Conversion, role: str) -> None:
     if policy in ("Never", "OnFailure") or conversion.get(f"spec.mpiReplicaSpecs.{role}") is None:
         return
     nearest = "OnFailure" if policy == "Always" else "Never"
-    why = "the default of older versions" if policy is None else "v2beta1 knows Never and OnFailure only"
+    why = "the default of older versions" if policy is None else "v2beta1 allows only Never and OnFailure"
     conversion.set(path, nearest, why)
 
 

@@ -191,7 +191,7 @@ def _results(folder: Path) -> list[Any]:
     """Return the stored results in order of ranks. Raises :class:`JobFailed` if one is missing or could not be sent."""
     paths = {int(match[1]): path for path in folder.iterdir() if (match := _RESULT.fullmatch(path.name))}
     if not paths:
-        raise JobFailed("run: the job ended well, and no rank has left a result on this machine")
+        raise JobFailed("run: the job succeeded, but no rank has left a result on this machine")
     newest = max(paths.values(), key=lambda path: path.stat().st_mtime_ns)
     size = json.loads(newest.read_text())["size"]  # of the last world: ranks of a larger one before it may have ended
     results = {rank: json.loads(paths[rank].read_text()) for rank in sorted(paths) if rank < size}

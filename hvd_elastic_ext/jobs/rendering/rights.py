@@ -28,7 +28,7 @@ def grant(objects: Sequence[Body], job: Job) -> list[str]:
     """Give the launcher what its options need, in place. Returns notes. Raises :class:`UsageError` for workers that are
     not the job's own, and where their number cannot change."""
     if job.option("--rsh") == "pod":
-        raise UsageError("--rsh pod in the command: workers of submit run sshd, which is used; leave it out")
+        raise UsageError("--rsh pod in the command: the workers run sshd, which is used; leave it out")
     notes, own = [], workers_of(job)
     scaled = job.option(SCALE)
     if job.option(AUTOSCALE) and scaled in (None, "recommend"):

@@ -217,7 +217,7 @@ def _problems(job: Job) -> list[str]:
             and job.option("--checkpoint-dir") is None
             and job.option("--config") is None,
             "--checkpoint-every without --checkpoint-dir: checkpoints would be in a folder that only the launcher's "
-            "pod has, and that goes with it; give a URL, or a claim: --data CLAIM:/ck … --checkpoint-dir /ck",
+            "pod has, and that is lost with it; give a URL, or a claim: --data CLAIM:/ck … --checkpoint-dir /ck",
         ),
         (bool(problem := source.problem(job.sync, secret=job.sync_secret)), problem),
         *((key in job.labels, f"--label {key}: a job is found by it; take another key") for key in OWN_LABELS),

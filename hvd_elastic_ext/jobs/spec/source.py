@@ -69,13 +69,15 @@ def revision_of(sync: str) -> Revision | None:
     except ValueError:
         raise UsageError(HOW) from None
     if "@" in parts.netloc:
-        raise UsageError("--sync: the URL holds a user or a password, which would stand in the job; see --sync-secret")
+        raise UsageError(
+            "--sync: the URL holds a user or a password, which would be visible in the job; see --sync-secret"
+        )
     path, _, revision = parts.path.rpartition("@") if "@" in parts.path else (parts.path, "", "HEAD")
     url = f"{parts.scheme}://{parts.netloc}{path}"
     if not _URL.fullmatch(url) or parts.query or parts.fragment:
         raise UsageError(HOW)
     if not _REVISION.fullmatch(revision) or ".." in revision:
-        raise UsageError("--sync: what stands after @ is not the name of a branch, tag or commit")
+        raise UsageError("--sync: what follows @ is not the name of a branch, tag or commit")
     return Revision(url, revision)
 
 

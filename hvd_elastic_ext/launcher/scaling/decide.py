@@ -192,7 +192,7 @@ def _came_back(now: float, size: int, asked: int, wish: Wish, memory: Memory) ->
     size = asked if wish.trial else size  # the way back from a trial
     left = [each.at for each in memory.changes if each.before == size and now < each.at + BACK_S]
     again = [each for each in memory.changes if each.after == size and left and each.at > left[0]]
-    return f"{size} was left within the last hour, and come back to {BACK} times" if len(again) >= BACK else ""
+    return f"{size} was left within the last hour, and returned to {BACK} times" if len(again) >= BACK else ""
 
 
 def _not_earned(seen: Observations, limits: ScaleLimits, wish: Wish) -> str:

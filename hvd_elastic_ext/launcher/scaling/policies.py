@@ -160,7 +160,7 @@ class Cost:
             kept = sum(total <= self.per_hour + 1e-9 for total in itertools.accumulate(prices))
             return Wish(kept, f"{seen.size} hosts cost {sum(prices):.4g} an hour, more than {self.per_hour:g}")
         wish = self.learn.wish(now, seen, least, min(most, affordable))
-        return Wish(wish.size, f"{wish.reason}; {self.per_hour:g} an hour pays {affordable}", wish.trial)
+        return Wish(wish.size, f"{wish.reason}; {self.per_hour:g} an hour pays for {affordable}", wish.trial)
 
 
 def _duration(seconds: float) -> str:

@@ -49,7 +49,7 @@ def test_a_value_of_a_common_class_is_refused_with_what_to_write_instead(
 ) -> None:
     with pytest.raises(StateError) as refused:
         elastic.TorchState(**values)
-    assert str(refused.value).endswith(f", and no plain value; keep its text or number: {remedy}")
+    assert str(refused.value).endswith(f", which is not a plain value; keep its text or number: {remedy}")
 
 
 def test_a_model_given_later_replaces_the_old_one_in_the_commit() -> None:

@@ -105,7 +105,7 @@ def test_only_processes_of_this_job_are_ever_killed(tmp_path: Path, environ: dic
     with Folder(tmp_path) as folder:
         job = Job(folder, [sys.executable, "-c", STUBBORN], environ)
         try:
-            with pytest.raises(Transient, match="is not there"):
+            with pytest.raises(Transient, match="does not exist"):
                 job.kill(Worker("localhost", 0, 0, os.getppid()))
             child = child_of(folder)
             job.kill(Worker("localhost", 0, 1, child))

@@ -56,7 +56,7 @@ def test_every_event_shows_its_effect_with_a_launcher_that_works(
         ({"deaf_to_kills": True}, r"kill -9 of a worker: waited 60 s .* a world of 2 \(worker failed\)"),
         ({"cooldown_s": 1e9}, "its host is back after the cooldown: waited"),
         ({"resizes_on_garbage": True}, "garbage in the hosts file: waited .* an unchanged world"),
-        ({"stays_dead": True}, "kill -9 of the launcher: waited 60 s .* the launcher to be there again$"),
+        ({"stays_dead": True}, "kill -9 of the launcher: waited 60 s .* the launcher to be back$"),
         ({"resizes_when_relaunched": True}, "kill -9 of the launcher: waited .* an unchanged world"),
         ({"deaf_to_notices": True}, r"a spot notice to one host: waited 30 s .* a world of 2 \(hosts removed\)"),
         ({"never_seals": True}, "a spot notice to every host: waited 18 s without success for a checkpoint$"),

@@ -213,14 +213,14 @@ def annotated() -> Any:
 
 
 UNFIT: dict[str, Callable[[], Any]] = {
-    r"it is the function <function <lambda>.*, and no plain value": lambda: lambda: 1,
+    r"it is the function <function <lambda>.*, which is not a plain value": lambda: lambda: 1,
     r"it is the type <class 'dict'>": lambda: dict,
     r"it is a datetime\.datetime": lambda: datetime.datetime(2020, 1, 1),
     r"it is a decimal\.Decimal": lambda: decimal.Decimal(1),
     r"it is a pathlib\.\w*Path": lambda: pathlib.Path(),
     r"it is a functools\.partial|it is the partial": lambda: functools.partial(print),
     r"it is a types\.SimpleNamespace": types.SimpleNamespace,
-    r"it is a tests\.\S+\.Own, and no plain value": Own,
+    r"it is a tests\.\S+\.Own, which is not a plain value": Own,
     r"it is a range|it is a builtins\.range": lambda: range(3),
     r"it is a \S*Counted": lambda: type("Counted", (dict,), {})(),
     r"it is a \S*Listed": Listed,

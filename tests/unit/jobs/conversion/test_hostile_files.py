@@ -75,7 +75,7 @@ def test_a_template_of_helm_is_called_one_with_the_command_that_renders_it(
     said = capfd.readouterr()
     assert said.out == ""
     assert said.err == (
-        f"hvd-elastic convert: {tmp_path}/job.yaml is a template of Helm (line {line} has {{{{ }}}}), not a manifest; "
+        f"hvd-elastic convert: {tmp_path}/job.yaml is a Helm template (line {line} has {{{{ }}}}), not a manifest; "
         "convert what Helm makes of its chart: helm template NAME CHART | hvd-elastic convert -\n"
     )
 

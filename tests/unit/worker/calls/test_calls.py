@@ -77,8 +77,8 @@ def test_a_damaged_result_is_that_of_nobody(past: int) -> None:
 @pytest.mark.parametrize(
     ("value", "remedy"),
     [
-        (object(), "it is a builtins.object, and no plain value; return plain values, tensors or NumPy arrays"),
-        ([Decimal(1)], "it is a decimal.Decimal, and no plain value (at value[0]); return str(it)"),
+        (object(), "it is a builtins.object, which is not a plain value; return plain values, tensors or NumPy arrays"),
+        ([Decimal(1)], "it is a decimal.Decimal, which is not a plain value (at value[0]); return str(it)"),
         (torch.nn.Linear(1, 1), "it is a Linear; return its state_dict()"),
     ],
     ids=["an object", "a number", "a model"],
