@@ -1,7 +1,8 @@
-"""A folder is packed to the same bytes wherever it is, without what git ignores."""
+"""What a job gets of this machine: a folder is packed to the same bytes wherever it is, without what git ignores."""
 
 from __future__ import annotations
 
+import base64
 import io
 import os
 import subprocess
@@ -77,3 +78,20 @@ def test_a_repository_within_the_folder_is_refused_and_not_left_out(tmp_path: Pa
         subprocess.run(["git", "init", "-q", str(each)], check=True)
     with pytest.raises(UsageError, match=r"pkg/? is a repository of its own, which is not sent; sync a plain copy"):
         making.packed_code(folder)
+
+
+# --- the ssh key
+
+
+def test_a_key_is_made_here_and_no_file_of_it_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    key, public = (base64.b64decode(each) for each in making.new_key("digits"))
+    assert key.startswith(b"-----BEGIN OPENSSH PRIVATE KEY-----")
+    assert public.endswith(b" digits\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_the_program_it_is_told_what_else_there_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="or give --ssh-secret"):
+        making.new_key("digits")

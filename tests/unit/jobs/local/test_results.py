@@ -52,7 +52,10 @@ def test_results_are_arrays_scalars_tensors_and_tuples_by_rank(tmp_path: Path, p
             {"a": [datetime.datetime(2026, 1, 1)]},
             "result['a'][0]: it is a datetime.datetime, which is not a plain value; send it.isoformat()",
         ),
-        (object(), "result: it is a builtins.object, which is not a plain value; send plain values, tensors or NumPy arrays"),
+        (
+            object(),
+            "result: it is a builtins.object, which is not a plain value; send plain values, tensors or NumPy arrays",
+        ),
         (torch.nn.Linear(1, 1), "result: it is a Linear; send its state_dict()"),
     ],
 )

@@ -70,7 +70,9 @@ def test_a_value_that_cannot_be_sent_is_named(in_main: None) -> None:
 
 
 def test_an_argument_that_cannot_be_sent_is_named() -> None:
-    with pytest.raises(UsageError, match=r"^run: given\['args'\]\[1\]: it is a builtins.object, which is not a plain value; "):
+    with pytest.raises(
+        UsageError, match=r"^run: given\['args'\]\[1\]: it is a builtins.object, which is not a plain value; "
+    ):
         run(made_here.train, args=[1, object()], np=1)
 
 

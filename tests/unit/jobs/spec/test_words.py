@@ -121,3 +121,25 @@ def test_processes_of_a_node_are_slots() -> None:
             words.processes(text, slots=0, gpus=0)
     with pytest.raises(UsageError, match="mean the same; give one"):
         words.processes("4", slots=2, gpus=0)
+
+
+# --- arena's options
+
+
+def test_a_switch_is_on_or_off_as_arena_writes_it() -> None:
+    given = ["--gang=true", "--spot-instance=F", "--rdma=false", "--env=A=true", "--gpus=1", "--hostIPC=1"]
+    assert words.switched(given) == ["--gang", "--env=A=true", "--gpus=1", "--hostIPC"]
+    assert [words.is_off(word) for word in ("--rdma=false", "--rdma", "--rdma=true", "--gpus=0")] == [
+        *(True, False, False, False)
+    ]
+
+
+@pytest.mark.parametrize("line", [["--queue"], ["--queue", "--gpus=1"]])
+def test_a_queue_without_a_name_is_arenas_switch(line: list[str]) -> None:
+    with pytest.raises(
+        UsageError,
+        match=r"--queue without a value is arena's, and is not accepted here: .*name a queue: --queue kueue/NAME",
+    ):
+        words.refuse(line)
+    words.refuse(["--queue", "kueue/q"])
+    words.refuse(["--queue=kueue/q"])

@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.driver.events import HostsAskedFor, News, Observed, ScaleByHand, Scaled
 from hvd_elastic_ext.launcher.driver.options import ScaleOptions
 from hvd_elastic_ext.launcher.reporting.all_waits import status
-from hvd_elastic_ext.launcher.scaling.scaling import signals_of
+from hvd_elastic_ext.launcher.scaling.scaling import HostFacts, leaving, signals_of
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
 
@@ -278,3 +278,31 @@ def test_gpus_are_a_signal_and_why_they_are_none_is_said_once(caplog: pytest.Log
     assert signals_of(cluster.driver.job)["gpu"] == pytest.approx(0.95)
     follow(cluster, 10, lambda size: 0.2)
     assert sizes(cluster)[0] == 4
+
+
+# --- which hosts go
+
+
+@pytest.mark.parametrize(
+    ("hosts", "count", "gone"),
+    [
+        ([HostFacts("a"), HostFacts("b"), HostFacts("c")], 1, ("c",)),
+        ([HostFacts("a", price=2.0), HostFacts("b", price=1.0), HostFacts("c", price=1.0)], 2, ("a", "c")),
+        ([HostFacts("a", strikes=1), HostFacts("b")], 1, ("a",)),
+        ([HostFacts("a", step_s=2.0), HostFacts("b", step_s=1.0), HostFacts("c", step_s=1.0)], 1, ("a",)),
+        ([HostFacts("a", step_s=1.1), HostFacts("b", step_s=1.0), HostFacts("c", step_s=1.0)], 1, ("c",)),
+        ([HostFacts("a"), HostFacts("b")], 0, ()),
+        ([HostFacts("a"), HostFacts("b")], -3, ()),
+    ],
+    ids=["youngest", "dearest", "most often struck", "slowest", "a little slow is not slow", "none", "fewer than none"],
+)
+def test_where_any_host_can_go_the_least_useful_one_goes(
+    hosts: list[HostFacts], count: int, gone: tuple[str, ...]
+) -> None:
+    assert leaving(hosts, count, ordered=False) == gone
+
+
+def test_where_numbers_decide_the_highest_go_by_value_not_by_letters() -> None:
+    names = ["job-worker-10.job", "job-worker-2.job", "job-worker-9.job", "launcher"]
+    assert leaving([HostFacts(name) for name in names], 2, ordered=True) == ("job-worker-10.job", "job-worker-9.job")
+    assert leaving([HostFacts(name) for name in names], 4, ordered=True)[-1] == "launcher"
