@@ -1,7 +1,8 @@
 """Jobs on a cluster: made, looked at, changed and ended from a laptop, by commands or from Python. Each folder may
 import those below it::
 
-    cli, local
+    sdk, pipeline          the same as functions; a step of a Kubeflow pipeline
+    cli, local             commands; a function as a job on this machine
     cluster                requests to an API server
     reading, conversion    objects of a cluster as values; objects of other projects as ours
     rendering              objects from a job

@@ -5,7 +5,8 @@ pure decision ``(now, facts, limits) → (decision, reason)``, what an event doe
 room needs of it is a function of that module. The rooms that decide (``membership``, ``custody``, ``health``,
 ``checkpoints``, ``departures``, ``scaling``, ``reporting``) read no clock, no file and no socket: they change
 :class:`~hvd_elastic_ext.launcher.driver.job.JobState`, and request actions there. ``driver`` asks them in order, and
-does the actions. The other folders are the edges: commands, sockets, files, programs.
+does the actions. The other folders are the edges: commands, sockets, files, programs; and of ``scaling`` the modules
+``signals`` and ``scalers``.
 
 Never here: the daemon, the worker and the agent. The launcher starts their programs by name.
 """
