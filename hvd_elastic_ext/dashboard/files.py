@@ -44,10 +44,10 @@ def read(name: str) -> str:
 
 def library(name: str) -> Path | None:
     """Return the path of one of :data:`LIBRARY`; None if the package is not installed."""
-    found = importlib.util.find_spec(CHARTS)
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec(CHARTS)
+    if spec is None or spec.origin is None:
         return None
-    file = Path(found.origin).parent / "server/static/js" / name
+    file = Path(spec.origin).parent / "server/static/js" / name
     return file if file.exists() else None
 
 

@@ -249,8 +249,8 @@ def _check(name: str) -> None:
 def _hits(data: bytes, wanted: bytes) -> Iterator[tuple[int, bytes]]:
     """Return the lines of ``data`` that contain ``wanted`` (case is ignored), with their positions."""
     lower, at = data.lower(), 0
-    while (found := lower.find(wanted, at)) >= 0:
-        begin = lower.rfind(b"\n", 0, found) + 1
-        end = lower.find(b"\n", found)
+    while (place := lower.find(wanted, at)) >= 0:
+        begin = lower.rfind(b"\n", 0, place) + 1
+        end = lower.find(b"\n", place)
         at = len(data) if end < 0 else end
         yield begin, data[begin:at]

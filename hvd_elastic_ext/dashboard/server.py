@@ -180,15 +180,15 @@ class Site:
         start, end = _number(asked.get("start")), _number(asked.get("end"))
 
         def read() -> dict[str, Any]:
-            folder, found = logs
+            folder, output = logs
             if not folder.is_dir():
                 raise UsageError(f"the output is not here: there is no folder {folder} on this machine")
             if around is not None:
-                part = found.around(name, around)
+                part = output.around(name, around)
             else:
                 limits = {"start": None if start is None else int(start), "end": None if end is None else int(end)}
-                part = found.read(name, length=PART, **limits)
-            sections = found.sections(name) if asked.get("sections") else []
+                part = output.read(name, length=PART, **limits)
+            sections = output.sections(name) if asked.get("sections") else []
             return {**part._asdict(), "sections": sections[-200:]}
 
         return Answer(await asyncio.to_thread(read))
@@ -243,9 +243,9 @@ def _number(given: str | None) -> float | None:
     if not given:
         return None
     try:
-        found = float(given)
+        value = float(given)
     except ValueError:
         raise UsageError(f"{given!r} is not a number") from None
-    if not 0 <= found < 1e15:
+    if not 0 <= value < 1e15:
         raise UsageError(f"{given!r} is too large, or negative")
-    return found
+    return value

@@ -22,13 +22,13 @@ class Run(NamedTuple):
 
 def runs(records: Iterable[Record]) -> list[Run]:
     """Split a journal into runs, the oldest first: a ``started`` with another name begins one."""
-    found: list[tuple[str | None, list[Record]]] = []
+    groups: list[tuple[str | None, list[Record]]] = []
     for record in records:
         name = text(record.get("run")) or None if record.event == "started" else None
-        if not found or (name is not None and name != found[-1][0]):
-            found.append((name, []))
-        found[-1][1].append(record)
-    return [Run(name, tuple(lines)) for name, lines in found]
+        if not groups or (name is not None and name != groups[-1][0]):
+            groups.append((name, []))
+        groups[-1][1].append(record)
+    return [Run(name, tuple(lines)) for name, lines in groups]
 
 
 def choose(all_runs: Sequence[Run], which: str | None) -> tuple[tuple[Record, ...], str]:

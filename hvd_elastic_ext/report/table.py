@@ -83,10 +83,12 @@ def again_text(report: JobReport) -> str:
 
 def goodput_text(report: JobReport) -> str:
     """The goodput, if the time of a step is known."""
-    found = report.goodput
-    if found is None or found.ratio is None:
+    goodput = report.goodput
+    if goodput is None or goodput.ratio is None:
         return ""
-    return f"goodput {100.0 * found.ratio:.1f} % of what the listed hosts could have done in {found.since_s:.1f} s; "
+    return (
+        f"goodput {100.0 * goodput.ratio:.1f} % of what the listed hosts could have done in {goodput.since_s:.1f} s; "
+    )
 
 
 def _sleeps_text(report: JobReport) -> str:

@@ -202,8 +202,8 @@ def _demand_all(name: str, placed: Places, shards: Iterable[Shard]) -> None:
     wanted = list(
         joined((place.offset, place.offset + place.length) for place in (placed.all[n] for n in placed.by_offset))
     )
-    found = list(joined(iter(spans)))
-    if found != wanted or any(end > start for (_, end), (start, _) in pairwise(spans)):
+    held = list(joined(iter(spans)))
+    if held != wanted or any(end > start for (_, end), (start, _) in pairwise(spans)):
         raise Damaged(name, "its shards do not hold each tensor once")
 
 

@@ -98,8 +98,8 @@ def seal(
     if problem:
         raise Permanent(f"checkpoint {name_of(record.identity)} cannot be sealed: {problem}")
     name = name_of(record.identity)
-    there = store.sizes(name)
-    lost = [f"{name}/{file.name}" for file in ordered if there.get(file.name) != file.bytes]
+    sizes = store.sizes(name)
+    lost = [f"{name}/{file.name}" for file in ordered if sizes.get(file.name) != file.bytes]
     kept = store.sizes(RESULTS) if results else {}
     lost += [f"{RESULTS}/{each.file.name}" for each in results if kept.get(each.file.name) != each.file.bytes]
     if lost:
@@ -119,19 +119,19 @@ def _regions(record: Record, commit: memoryview) -> tuple[memoryview, bytes, byt
     if len(commit) < record.total:
         raise Permanent(f"a commit of {record.total} bytes does not lie in {len(commit)}")
     at = record.data
-    found = []
+    regions = []
     for length in (record.layout, record.tree, record.local):
-        found.append(bytes(commit[at : at + length]))
+        regions.append(bytes(commit[at : at + length]))
         at += length
-    return commit[: record.data], found[0], found[1], found[2]
+    return commit[: record.data], regions[0], regions[1], regions[2]
 
 
 def _write_shard(store: Store, name: str, share: Share, data: memoryview) -> File:
     file = f"shard-{share.part:05d}-of-{share.parts:05d}-{_token()}.safetensors"
     streamed = [memoryview(share.header), *(data[start:end] for start, end in share.runs)]
-    found: list[str] = []
-    store.write(name, file, _with_digests(checksums.blocks(streamed), found), length=share.length)
-    return File(SHARD, share.part, file, share.length, tuple(found))
+    digests: list[str] = []
+    store.write(name, file, _with_digests(checksums.blocks(streamed), digests), length=share.length)
+    return File(SHARD, share.part, file, share.length, tuple(digests))
 
 
 def _write_small(store: Store, name: str, which: tuple[str, int], data: bytes) -> File:

@@ -43,8 +43,8 @@ def host_of(row: Row) -> str:
     """Return the first host concerned; for the end of a process, the host that its reason names, or ""."""
     if row.hosts:
         return without_slot(row.hosts[0])
-    found = _IN_REASON.search(row.cause)
-    return found[1] if found else ""
+    match = _IN_REASON.search(row.cause)
+    return match[1] if match else ""
 
 
 def advice(row: Row) -> str:

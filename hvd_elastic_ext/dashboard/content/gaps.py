@@ -94,21 +94,21 @@ def trained(bins: Iterable[tuple[float, float, float]], pauses: Sequence[tuple[f
 
 def _parts(begin: float, end: float, pauses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return the parts of a time that are outside pauses, as beginnings and lengths."""
-    found = []
+    parts = []
     for pause in pauses[bisect_right(pauses, begin, key=itemgetter(1)) :]:
         if pause[0] >= end:
             break
-        found.append((begin, pause[0] - begin))
+        parts.append((begin, pause[0] - begin))
         begin = pause[1]
-    return [part for part in [*found, (begin, end - begin)] if part[1] > SHORTEST_S]
+    return [part for part in [*parts, (begin, end - begin)] if part[1] > SHORTEST_S]
 
 
 def _nearest(values: Sequence[float]) -> list[float]:
     """Return, for each place, the newest value that is not None."""
-    found: list[float] = []
+    nearest: list[float] = []
     for value in values:
-        found.append(value or (found[-1] if found else 0.0))
-    return found
+        nearest.append(value or (nearest[-1] if nearest else 0.0))
+    return nearest
 
 
 def _done(before: Moment, after: Moment) -> int:

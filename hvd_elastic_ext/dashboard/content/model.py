@@ -258,10 +258,10 @@ def _round(value: float) -> float:
 
 def _walls(moments: Sequence[Moment]) -> list[list[float]]:
     """Return the Unix time at the start of each monotonic clock: ``[at, t]``."""
-    found: dict[int, list[float]] = {}
+    walls: dict[int, list[float]] = {}
     for moment in moments:
-        found.setdefault(moment.clock, [moment.at, moment.record.t])
-    return list(found.values())
+        walls.setdefault(moment.clock, [moment.at, moment.record.t])
+    return list(walls.values())
 
 
 def _row(row: Row, number_: int, exits: Sequence[Moment]) -> dict[str, Any]:

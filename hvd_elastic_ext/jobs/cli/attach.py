@@ -72,8 +72,8 @@ def pod_of(cluster: Cluster, name: str, instance: str = "") -> Body:
     """Return the pod ``instance``, or else the newest launcher, or else the first worker. Raises :class:`UsageError` if
     the job has no such pod, or none runs."""
     root = root_of(cluster, name)
-    found = [pod_named(cluster, root, instance)] if instance else pods_of(cluster, root)
-    running = [each for each in found if pod(each).phase == "Running"]
+    bodies = [pod_named(cluster, root, instance)] if instance else pods_of(cluster, root)
+    running = [each for each in bodies if pod(each).phase == "Running"]
     if not running:
         raise WrongState(
             f"{f'{instance} does not run' if instance else f'no pod of {name} runs'}; hvd-elastic get {name} says why"

@@ -45,13 +45,13 @@ def convert(body: Body) -> Conversion:
 
 def flattened(documents: list[Body]) -> list[Body]:
     """Return the documents, with each List replaced by its items. Raises ``TypeError`` if these are not a list."""
-    found: list[Body] = []
+    flat: list[Body] = []
     for body in documents:
         items = body.get("items") or [] if isinstance(body, dict) and body.get("kind") == "List" else None
         if items is not None and not isinstance(items, list):
             raise TypeError
-        found += [body] if items is None else flattened(items)
-    return found
+        flat += [body] if items is None else flattened(items)
+    return flat
 
 
 def _labelled(conversion: Conversion) -> Conversion:

@@ -143,8 +143,8 @@ def _tables(jobs: Sequence[JobStatus], *, wide: bool, alone: bool, everywhere: b
         for job in jobs
     ]
     more = WIDE if wide else WIDE[1:] if alone else ()
-    found: list[Table] = [((*((PLACE,) if everywhere else ()), *JOB, *more), rows)]
-    return [*found, (PODS, [_pod_row(pod, now) for job in jobs for pod in job.pods])] if alone else found
+    shown_tables: list[Table] = [((*((PLACE,) if everywhere else ()), *JOB, *more), rows)]
+    return [*shown_tables, (PODS, [_pod_row(pod, now) for job in jobs for pod in job.pods])] if alone else shown_tables
 
 
 def _plain(job: JobStatus) -> dict[str, Any]:

@@ -108,8 +108,8 @@ class Cluster:
         """Return the objects with these labels and fields; none if the cluster has no such kind."""
         wanted = {"labelSelector": selector, "fieldSelector": fields}
         query = {name: value for name, value in wanted.items() if value}
-        found = self.read(self.path(api_version, resource), **query)
-        items = (found or {}).get("items")
+        answer = self.read(self.path(api_version, resource), **query)
+        items = (answer or {}).get("items")
         return [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
 
     def delete(self, path: str) -> bool:

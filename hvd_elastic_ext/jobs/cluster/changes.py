@@ -93,11 +93,11 @@ def search(cluster: Cluster, labels: str = "") -> Found:
     pods: dict[str, list[Body]] = {}
     for each in cluster.listed("v1", "pods", JOB_LABEL) if roots else []:
         pods.setdefault(each["metadata"]["namespace"], []).append(each)
-    found = []
+    jobs = []
     for root in roots:
         place = root["metadata"]["namespace"]
-        found.append(seen(root, pods.get(place, []), _workers(cluster.within(place), root)))
-    return Found(sorted(found, key=lambda job: (job.namespace, job.name)), unread)
+        jobs.append(seen(root, pods.get(place, []), _workers(cluster.within(place), root)))
+    return Found(sorted(jobs, key=lambda job: (job.namespace, job.name)), unread)
 
 
 def _of_each_kind(cluster: Cluster, ask: Callable[[WorkloadKind], list[Body]]) -> tuple[list[Body], tuple[str, ...]]:
@@ -158,8 +158,8 @@ def _named(cluster: Cluster, name: str) -> tuple[list[Body], tuple[str, ...]]:
         body = cluster.read(cluster.path(kind.api_version, kind.plural, name))
         return [] if body is None else [{**body, "apiVersion": kind.api_version, "kind": kind.kind}]
 
-    found, unread = _of_each_kind(cluster, ask)
-    return [each for each in found if _is_ours(each)] or found[:1], unread
+    roots, unread = _of_each_kind(cluster, ask)
+    return [each for each in roots if _is_ours(each)] or roots[:1], unread
 
 
 def _is_ours(root: Body) -> bool:
@@ -183,9 +183,9 @@ def pods_of(cluster: Cluster, root: Body, *, role: str = "") -> list[Body]:
     """Return the pods of a job, of one role or of all. A job that was made by hand, or by ``convert``, may lack our
     labels; its operator's are the same."""
     name = root["metadata"]["name"]
-    found = cluster.listed("v1", "pods", selector(name, role=role))
-    if found or _is_ours(root):
-        return found
+    pods = cluster.listed("v1", "pods", selector(name, role=role))
+    if pods or _is_ours(root):
+        return pods
     return cluster.listed("v1", "pods", ROOTS[root["kind"]].selector(name, role=role))
 
 
@@ -277,9 +277,9 @@ def suspend(cluster: Cluster, name: str, *, sleep: Sleep = time.sleep, patience:
 def resume(cluster: Cluster, name: str) -> Body:
     """Resume a suspended job. Returns the job."""
     root = _suspendable(cluster, name)
-    kind, there = ROOTS[root["kind"]], _workers(cluster, root)
-    if kind.workers_in and not asked_for(root, there):
-        noted = str(at(there, "metadata", "annotations", BEFORE) or "")
+    kind, maker = ROOTS[root["kind"]], _workers(cluster, root)
+    if kind.workers_in and not asked_for(root, maker):
+        noted = str(at(maker, "metadata", "annotations", BEFORE) or "")
         count = int(noted) if noted.isdecimal() else seen(root, ()).least or 1
         patch = {"metadata": {"annotations": {BEFORE: None}}, "spec": {"replicas": count}}
         cluster.ask("PATCH", _workers_path(cluster, root), patch)

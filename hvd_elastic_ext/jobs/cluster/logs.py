@@ -158,8 +158,8 @@ class FollowedJob:
     def _new(self) -> list[Body]:
         """Return the pods that earlier calls did not return, the oldest first."""
         alone = not ROOTS[self._root["kind"]].has_launcher
-        there = self._waits.patience.of(lambda: _pods(self._cluster, self._root, alone=alone))
-        new = [each for each in there if each["metadata"]["uid"] not in self._known]
+        present = self._waits.patience.of(lambda: _pods(self._cluster, self._root, alone=alone))
+        new = [each for each in present if each["metadata"]["uid"] not in self._known]
         self._known |= {each["metadata"]["uid"] for each in new}
         return sorted(new, key=_age)
 
@@ -184,11 +184,11 @@ def _age(body: Body) -> str:
 
 def pod_named(cluster: Cluster, root: Body, name: str) -> Body:
     """Return a pod of a job. Raises :class:`WrongState` if the job has no such pod."""
-    found, job = pods_of(cluster, root), root["metadata"]["name"]
-    named = next((each for each in found if each["metadata"]["name"] == name), None)
+    pods, job = pods_of(cluster, root), root["metadata"]["name"]
+    named = next((each for each in pods if each["metadata"]["name"] == name), None)
     if named is None:
-        there = ", ".join(each["metadata"]["name"] for each in found) or "none"
-        raise WrongState(f"{job} has no pod {name!r}; its pods: {there}")
+        names = ", ".join(each["metadata"]["name"] for each in pods) or "none"
+        raise WrongState(f"{job} has no pod {name!r}; its pods: {names}")
     return named
 
 
@@ -197,9 +197,11 @@ def container_of(body: Body, name: str) -> str:
     no such container."""
     if not name:
         return str(main_container(body)["name"])
-    there = [str(each["name"]) for field in ("containers", "initContainers") for each in body["spec"].get(field) or ()]
-    if name not in there:
-        raise WrongState(f"pod {body['metadata']['name']} has no container {name!r}; there are {', '.join(there)}")
+    containers = [
+        str(each["name"]) for field in ("containers", "initContainers") for each in body["spec"].get(field) or ()
+    ]
+    if name not in containers:
+        raise WrongState(f"pod {body['metadata']['name']} has no container {name!r}; there are {', '.join(containers)}")
     return name
 
 

@@ -213,8 +213,8 @@ def try_one(cluster: Cluster, body: Body, tried: Sequence[Body]) -> Body:
         return cluster.create(body, dry=True)
     except ApiError as error:
         role = (body.get("roleRef") or {}).get("name")
-        known = any((each.get("kind"), each["metadata"]["name"]) == ("Role", role) for each in tried)
-        if error.reason is not Reason.NOT_FOUND or body["kind"] != "RoleBinding" or not known:
+        role_was_tried = any((each.get("kind"), each["metadata"]["name"]) == ("Role", role) for each in tried)
+        if error.reason is not Reason.NOT_FOUND or body["kind"] != "RoleBinding" or not role_was_tried:
             raise
         return body
 
@@ -265,8 +265,8 @@ def _ensured(cluster: Cluster, body: Body) -> list[Body]:
     except ApiError as error:
         if error.reason is not Reason.CONFLICT:
             raise
-        there = cluster.read(cluster.path_of(body)) or {}
-        if not is_left_over(there, body):
+        existing = cluster.read(cluster.path_of(body)) or {}
+        if not is_left_over(existing, body):
             raise WrongState(
                 f"{body['kind']} {body['metadata']['name']} already exists and does not belong to this job; "
                 "take another NAME"
@@ -354,11 +354,11 @@ def _waits(body: Body) -> str:
 
 def _check_archive(body: Body, archive: bytes) -> None:
     wanted = str((body["metadata"].get("annotations") or {}).get(CHECKSUM))
-    found = hashlib.sha256(archive).hexdigest()
-    if found != wanted:
+    checksum = hashlib.sha256(archive).hexdigest()
+    if checksum != wanted:
         raise UsageError(
             f"pod {body['metadata']['name']} waits for the files that were submitted ({wanted[:8]}…), and the folder "
-            f"now has others ({found[:8]}…); bring them back, or delete the job and submit it again"
+            f"now has others ({checksum[:8]}…); bring them back, or delete the job and submit it again"
         )
 
 

@@ -107,10 +107,10 @@ def _carry(stream: WebSocketStream, source: int | None, write: Write, *, termina
 
 def _size(source: int) -> tuple[int, int]:
     try:
-        found = os.get_terminal_size(source)
+        size = os.get_terminal_size(source)
     except OSError:
         return 80, 24
-    return found.columns, found.lines
+    return size.columns, size.lines
 
 
 @contextmanager

@@ -94,9 +94,9 @@ def convert(script: str, known: Mapping[str, bool], refused: Mapping[str, str]) 
     """Convert a script. ``known``: options of ``submit``, and whether each has a value; ``refused``: arena's options
     without an equivalent, and why. Each line of ``arena`` gets comments above it."""
     made, last = [], 0
-    for found in _LINE.finditer(script):
-        made += [script[last : found.start()], _converted(found[0], known, refused)]
-        last = found.end()
+    for match in _LINE.finditer(script):
+        made += [script[last : match.start()], _converted(match[0], known, refused)]
+        last = match.end()
     return "".join([*made, script[last:]])
 
 

@@ -100,10 +100,10 @@ def _sizes(conversion: Conversion) -> tuple[int, int, str]:
         total, each = conversion.take(f"spec.{total_name}"), conversion.take(f"spec.{each_name}")
         if absent(total):
             continue
-        known = not absent(each)
-        per = each if known else 1
+        given = not absent(each)
+        per = each if given else 1
         workers = max(1, int(total) // int(per))
-        note = "" if known else "; its operator's --gpus-per-node, which is not in this file, is taken as 1"
+        note = "" if given else "; its operator's --gpus-per-node, which is not in this file, is taken as 1"
         conversion.changes.append(
             f"spec.{total_name} = {total} -> {workers} workers with {min(int(total), int(per))} {resource} each{note}"
         )

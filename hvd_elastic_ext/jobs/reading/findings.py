@@ -46,11 +46,11 @@ class Finding(NamedTuple):
 
 def amount(quantity: object) -> float:
     """Return a Kubernetes quantity as a number; 0 for an invalid one."""
-    found = _QUANTITY.fullmatch(str(quantity))
-    if not found:
+    match = _QUANTITY.fullmatch(str(quantity))
+    if not match:
         return 0.0
-    unit = found[2]
-    return float(found[1]) * (10.0 ** int(unit[1:]) if unit[1:].isdecimal() else {**_UNITS, **_BINARY}[unit])
+    unit = match[2]
+    return float(match[1]) * (10.0 ** int(unit[1:]) if unit[1:].isdecimal() else {**_UNITS, **_BINARY}[unit])
 
 
 def quantity(value: float) -> str:
@@ -341,8 +341,8 @@ def _host(host: str) -> str:
 
 def of_images(images: Sequence[str], pods: Sequence[Body], nodes: Sequence[Body] | None) -> list[Finding]:
     """Yield a finding for each image: pods that wait for it, nodes and pods that have it, or that nothing is known."""
-    found = [finding for image in images for finding in _of_image(image, pods, nodes or ())]
-    return found + [
+    findings = [finding for image in images for finding in _of_image(image, pods, nodes or ())]
+    return findings + [
         Finding("warning", "images", f"{image} may name another image tomorrow", "name a version or a digest")
         for image in images
         if _moves(image)

@@ -55,10 +55,10 @@ def why_not_made(warnings: Iterable[EventLine], job: str, *, since: float) -> st
     """Return the newest warning about what makes the pods of a job; "" if there is none. ``since``: Unix seconds;
     earlier ones are of another job of this name."""
     makers = ("", f"{job}-{LAUNCHER}", f"{job}-{WORKER}")
-    found = [
+    fitting = [
         each for each in warnings if each.who in makers and each.at >= since and not each.event.startswith(_OF_HOSTS)
     ]
-    return max(found, key=lambda each: each.at).why if found else ""
+    return max(fitting, key=lambda each: each.at).why if fitting else ""
 
 
 def _of_event(body: Body, who: str) -> EventLine:
@@ -126,9 +126,9 @@ def journal_of(options: Sequence[str], job: str) -> str:
 
 
 def _values(words: Sequence[str]) -> Mapping[str, str]:
-    found = {}
+    values = {}
     for word, following in zip_longest(words, words[1:], fillvalue=""):
         name, equals, value = word.partition("=")
         if name in ("--journal", "--state-dir"):
-            found[name] = value if equals else following
-    return found
+            values[name] = value if equals else following
+    return values

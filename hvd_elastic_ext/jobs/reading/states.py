@@ -202,8 +202,8 @@ def init_state(body: Body, name: str) -> Mapping[str, Any]:
     """Return the state of an init container: ``waiting``, ``running`` or ``terminated``, or ""."""
     for each in at(body, "status", "initContainerStatuses") or []:
         if each.get("name") == name:
-            found = each.get("state")
-            return found if isinstance(found, Mapping) else {}
+            state = each.get("state")
+            return state if isinstance(state, Mapping) else {}
     return {}
 
 

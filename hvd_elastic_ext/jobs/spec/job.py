@@ -151,12 +151,12 @@ class Job:
     def option(self, name: str) -> str | None:
         """Return the value of an option of ``hvd-elastic run``, from the command or the environment; the last one
         counts. None if it is not given."""
-        found = self.env.get(f"{_ENVIRONMENT}{name.removeprefix('--').upper().replace('-', '_')}")
+        chosen = self.env.get(f"{_ENVIRONMENT}{name.removeprefix('--').upper().replace('-', '_')}")
         for word, following in zip(self.run_options, (*self.run_options[1:], ""), strict=False):
             option, equals, value = word.partition("=")
             if option == name:
-                found = value if equals else following
-        return found
+                chosen = value if equals else following
+        return chosen
 
     def on(self, kind: str) -> Job:
         """The same job, made by ``kind``."""

@@ -29,13 +29,13 @@ _BUILT_IN: Final = frozenset({".", "cd", "eval", "exec", "export", "set", "sourc
 
 def pairs(option: str, given: Iterable[str]) -> dict[str, str]:
     """Read ``key=value`` words. Raises :class:`UsageError`."""
-    found = {}
+    values = {}
     for text in given:
         key, equals, value = text.partition("=")
         if not key or not equals:
             raise UsageError(f"{option} {text!r}: write {option} KEY=VALUE")
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 def processes(text: str, *, slots: int, gpus: int) -> int:

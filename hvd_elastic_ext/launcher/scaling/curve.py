@@ -112,14 +112,14 @@ def others(speeds: Mapping[int, Speed], batch: str, *, noise_scale: float | None
     """Return all curves through two sizes, which do not determine the terms; none for more or fewer sizes."""
     if len(speeds) != 2:
         return []
-    terms, found = TERMS[batch], []
+    terms, curves = TERMS[batch], []
     for chosen in itertools.combinations(range(len(terms)), 2):
         rows = [[terms[at](size) / speed.step_s for at in chosen] for size, speed in speeds.items()]
         weights = _least_squares(rows, [1.0, 1.0])
         if weights is not None and min(weights) > 0:
             full = dict(zip(chosen, weights, strict=True))
-            found.append(Curve(batch, tuple(full.get(at, 0.0) for at in range(len(terms))), noise_scale))
-    return found
+            curves.append(Curve(batch, tuple(full.get(at, 0.0) for at in range(len(terms))), noise_scale))
+    return curves
 
 
 @functools.lru_cache(maxsize=256)

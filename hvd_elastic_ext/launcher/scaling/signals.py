@@ -78,12 +78,12 @@ class SignalSource:
 
 def sources(texts: Sequence[str]) -> tuple[SignalSource, ...]:
     """Read the values of ``--observe``. Raises :class:`UsageError`."""
-    found = tuple(_source(text) for text in texts)
-    names = [each.name for each in found]
+    parsed = tuple(_source(text) for text in texts)
+    names = [each.name for each in parsed]
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"--observe {name} is given twice")
-    return found
+    return parsed
 
 
 def _source(text: str) -> SignalSource:
