@@ -341,7 +341,7 @@ function detailOf(row) {
     row.means ? el("p", { class: "note", text: `${row.event}: ${row.means}` }) : "",
     el("p", {}, el("strong", { text: "Cause: " }), el("span", { class: "cause", text: row.text || row.event })),
     row.do ? el("p", {}, el("strong", { text: "What to do: " }), el("span", { class: "do", text: row.do })) : "",
-    el("p", {}, el("strong", { text: "Cost: " }), costs.join(", ") || "nothing that is known"));
+    el("p", {}, el("strong", { text: "Cost: " }), costs.join(", ") || "none known"));
   for (const [who, t] of row.who) box.append(outputAround(who, t));
   if (!row.who.length && row.kind === "bad") box.append(el("p", { class: "note", text: "No process ended with an error just before." }));
   if (!row.who.length && row.on.length) box.append(outputOf(row.on));
@@ -437,7 +437,7 @@ function confirmed(host, what, status) {
     el("h2", { id: "dialog-title", text: block ? `Block ${host.name}?` : `Clear ${host.name}?` }),
     el("p", { text: block ? "It is drained: its work moves off without a lost step once the job can do without it, and it gets no more. The journal records it." : "Its strikes and blocks are forgotten, and it may work again. The journal records it." }),
     block ? el("p", { class: "tools" }, el("label", { for: "block-for" }, "For", length), el("label", { for: "block-reason" }, "Reason", reason)) : null,
-    el("p", { class: "tools" }, el("button", { type: "button", id: "confirm", text: block ? "Drain and block" : "Clear", onclick: act }), el("button", { type: "button", text: "Leave it as it is", onclick: () => dialog.close() })),
+    el("p", { class: "tools" }, el("button", { type: "button", id: "confirm", text: block ? "Drain and block" : "Clear", onclick: act }), el("button", { type: "button", text: "Cancel", onclick: () => dialog.close() })),
   ].filter(Boolean));
   dialog.showModal();
 }
@@ -569,11 +569,11 @@ function viewScaling(main) {
     const content = state.parts.scaling, live = content.live, newest = content.decisions[0];
     const decision = live ? live.why : newest ? newest.why : "", [policy, ...options] = content.policy.split(":");
     fill(body,
-      !live && !newest ? el("p", { class: "note", text: "Nobody decides about the number of hosts: start the job with --autoscale POLICY." }) : null,
+      !live && !newest ? el("p", { class: "note", text: "No policy decides the number of hosts: start the job with --autoscale POLICY." }) : null,
       live || newest ? facts([
         ["Policy", policy || none, options.join(":").replaceAll(",", ", ")],
         ["Hosts asked for", live && live.wanted !== null ? whole(live.wanted) : newest && newest.event === "scaled" ? whole(newest.hosts) : none, live && live.by_hand ? "by hand" : ""],
-        ["Would suit", live && live.recommended !== null ? whole(live.recommended) : newest && newest.event !== "scaled" ? whole(newest.hosts) : none],
+        ["Recommended", live && live.recommended !== null ? whole(live.recommended) : newest && newest.event !== "scaled" ? whole(newest.hosts) : none],
         ["A change costs", live ? dur(live.resize_s) : none],
       ]) : null,
       decision ? el("p", {}, el("strong", { text: "Decision: " }), decision) : null,
@@ -634,7 +634,7 @@ function clusterJobs(content) {
   return [
     el("h2", { text: `Namespace ${content.namespace}` }),
     content.problem ? el("p", { class: "note kind-warn", text: content.problem }) : null,
-    rows.length ? table([["Job"], ["Kind"], ["State"], ["Workers ready", "n"], ["Age", "n"], ["To see more"]], rows, "Jobs of the namespace") : el("p", { class: "note", text: content.problem ? "none is known" : "no job was submitted here" })];
+    rows.length ? table([["Job"], ["Kind"], ["State"], ["Workers ready", "n"], ["Age", "n"], ["To see more"]], rows, "Jobs of the namespace") : el("p", { class: "note", text: content.problem ? "no job is known" : "no job was submitted here" })];
 }
 
 function choose(job) {

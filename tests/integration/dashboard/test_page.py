@@ -478,7 +478,7 @@ def test_a_change_is_confirmed_before_it_is_sent(window: Tab, served: Served) ->
     window.wait("document.getElementById('dialog').open")
     assert "Block h1?" in window.js("document.getElementById('dialog').innerText")
     sent = len([url for url in window.requests if "/api/act" in url])
-    window.press("dialog button", "Leave it as it is")
+    window.press("dialog button", "Cancel")
     window.wait("!document.getElementById('dialog').open")
     assert len([url for url in window.requests if "/api/act" in url]) == sent == 0
     window.click("button[data-key='block h1']")
