@@ -29,7 +29,7 @@ def test_a_line_of_the_page_makes_a_job(
 ) -> None:
     (tmp_path / "train.py").write_text("x = 1\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(making, "resolved", lambda wanted: wanted._replace(revision="0" * 40))
+    monkeypatch.setattr(making, "commit_of", lambda wanted: wanted._replace(revision="0" * 40))
     filled = line.replace("…", "example.org/train:1").replace("REGISTRY", "example.org").replace("HOST/", "h.example/")
     words = shlex.split(filled.replace("\\$", "$").strip().removeprefix("hvd-elastic "))
     at = words.index("--") if "--" in words else len(words) - 1
