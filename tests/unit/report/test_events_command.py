@@ -156,7 +156,7 @@ def test_a_picture_that_cannot_be_written_is_one_clear_error(path: Path, target:
 def test_foreign_lines_are_counted_and_said(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path.write_text(f"noise\n{path.read_text()}more noise\n" + '{"t": 1, "mo')
     assert main([str(path)]) == 0
-    assert "2 lines are no journal line" in capsys.readouterr().err
+    assert "2 lines are not journal lines" in capsys.readouterr().err
 
 
 def test_matplotlib_is_imported_only_for_a_picture(path: Path) -> None:

@@ -123,7 +123,7 @@ def test_a_name_that_is_a_path_is_none(scene: Scene, name: str) -> None:
 def test_one_under_anothers_name_is_none(scene: Scene) -> None:
     name = held(identity(3)).name
     shutil.copytree(scene.folder, scene.folder.with_name(name))
-    with pytest.raises(Damaged, match="that of another one"):
+    with pytest.raises(Damaged, match="belongs to another one"):
         read.opened(scene.store, name)
     assert newest_intact(scene.store)[0] == scene.commit.name
 
@@ -177,7 +177,7 @@ def test_a_tensor_that_is_twice_there_is_refused(tmp_path: Path) -> None:
     other = scene.made.file(SHARD, 1)
     assert other is not None
     scene.rewrite(SHARD, (scene.folder / other.name).read_bytes())
-    assert "each once" in scene.demand_passed_over()
+    assert "each tensor once" in scene.demand_passed_over()
 
 
 @pytest.mark.parametrize(
@@ -210,5 +210,5 @@ def test_what_is_not_whole_is_not_sealed(tmp_path: Path) -> None:
     with pytest.raises(Permanent, match="there are the parts 0, 1 of 3"):
         write.seal(scene.store, scene.commit.record, made.files, parts=3, world=3)
     scene.path(SHARD).unlink()
-    with pytest.raises(ElasticError, match="not there any more"):
+    with pytest.raises(ElasticError, match="now missing or incomplete"):
         write.seal(scene.store, scene.commit.record, made.files, parts=2, world=2)

@@ -253,7 +253,7 @@ def test_a_job_with_every_option_is_what_the_schemas_of_the_api_and_of_operators
 @pytest.mark.parametrize(
     ("kind", "others", "why"),
     [
-        ("trainingjob", {"queue": "kueue/q"}, "know a TrainingJob"),
+        ("trainingjob", {"queue": "kueue/q"}, "know TrainingJobs"),
         ("pytorchjob", {"run_options": ("--settle", "3")}, "have no meaning there"),
     ],
 )

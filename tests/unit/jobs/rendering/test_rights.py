@@ -92,7 +92,7 @@ def test_a_policy_that_changes_nothing_is_told() -> None:
         ("mpijob", ("--scale-with=mpijbo/digits",), {}, "did you mean 'mpijob'"),
         ("trainingjob", ("--release-job=trainingjob/digits",), {}, "use --sleep-releases none"),
         ("statefulset", ("--scale-with=statefulset/digits-worker",), {"queue": "kueue/q"}, "Kueue admits workers"),
-        ("statefulset", ("--rsh", "pod"), {}, "--rsh pod in the command: workers of submit run sshd"),
+        ("statefulset", ("--rsh", "pod"), {}, "--rsh pod in the command: the workers run sshd"),
     ],
 )
 def test_what_could_never_work_is_refused(

@@ -176,4 +176,4 @@ def test_a_trial_is_not_begun_from_a_size_that_could_not_be_come_back_to() -> No
     for size in (8, 4, 8, 4):
         assert job.ask(Wishes(size, trial=size == 8, gain=1.0), 10).size == size
     held = job.ask(Wishes(9, trial=True, gain=1.0), 10)
-    assert (held.size, "come back to 2 times" in held.reason) == (4, True)
+    assert (held.size, "returned to 2 times" in held.reason) == (4, True)
