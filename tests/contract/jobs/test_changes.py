@@ -145,7 +145,7 @@ def test_workers_stay_until_the_launcher_has_made_its_checkpoint(cluster: Cluste
 
 @pytest.mark.parametrize(
     ("kind", "others", "why"),
-    [("trainingjob", {}, "cannot resume it"), ("mpijob", {"queue": "kueue/q"}, "Kueue's to suspend")],
+    [("trainingjob", {}, "cannot resume it"), ("mpijob", {"queue": "kueue/q"}, "suspended by Kueue")],
 )
 def test_what_cannot_be_suspended_is_told_why(cluster: Cluster, kind: str, others: dict[str, Any], why: str) -> None:
     made(cluster, kind, **others)

@@ -147,4 +147,4 @@ def test_a_job_or_pod_that_is_not_as_it_must_be_ends_with_1_as_of_kubectl(cluste
     assert "digits has no pod 'x'; its pods: none" in said("logs", "digits", "-i", "x", code=1)[1]
     assert "no pod of digits runs; hvd-elastic get digits says why" in said("attach", "digits", code=1)[1]
     again = ["submit", "digits", "--kind=mpijob", "--image=example.org/none:1", "python t.py"]
-    assert "MPIJob digits is there already" in said(*again, code=1)[1]
+    assert "MPIJob digits already exists" in said(*again, code=1)[1]

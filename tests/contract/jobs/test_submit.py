@@ -91,7 +91,7 @@ def test_what_a_broken_attempt_left_is_made_anew_and_what_is_others_is_not_touch
     others = whole(cluster, "statefulset", name="other")
     stranger = {**others[1], "metadata": {"name": others[1]["metadata"]["name"]}}
     cluster.create(stranger)
-    with pytest.raises(UsageError, match="is not this job's"):
+    with pytest.raises(UsageError, match="does not belong to this job"):
         making.create(cluster, others)
     assert cluster.read(cluster.path_of(others[0])) is None  # what was made before is taken back
     assert cluster.read(cluster.path_of(stranger)) is not None

@@ -193,5 +193,5 @@ def test_a_job_without_code_to_send_and_one_that_has_ended_are_told(
     with pytest.raises(UsageError, match="digits has ended"):
         making.send(cluster, "digits", b"x")
     pod.appears()
-    with pytest.raises(UsageError, match="waits for no code"):
+    with pytest.raises(UsageError, match="does not wait for code"):
         making.send(cluster, "digits", b"x")

@@ -43,7 +43,7 @@ def test_an_mpijob_of_kueue_sleeps_with_a_checkpoint_while_it_is_not_admitted(
     newcomer.types(line("mpijob", steps))
     newcomer.waits("digits", "suspended")
     assert (kueue.waiting(), newcomer.pods()) == (["digits"], [])
-    assert "Kueue's to suspend" in newcomer.is_refused("hvd-elastic resume digits")
+    assert "suspended by Kueue" in newcomer.is_refused("hvd-elastic resume digits")
 
     kueue.admit("digits")
     steps.trains(2)
