@@ -121,7 +121,7 @@ def test_a_checkpoint_whose_result_is_gone_before_its_end_is_not_completed(store
     store.remove(RESULTS, finished[1].file.name)
     commit = held(call=2)
     files = save_unsealed(store, commit)
-    with pytest.raises(StoreFailed, match=f"{RESULTS}/result-00001-.* is not there any more"):
+    with pytest.raises(StoreFailed, match=f"{RESULTS}/result-00001-.* now missing or incomplete"):
         write.seal(store, commit.record, files, parts=2, world=2, results=finished)
     assert not catalog.listing(store)[0].sealed
 
