@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from hvd_elastic_ext.checkpoint.values.write import is_fit
-from hvd_elastic_ext.worker.parts import Part, state_dicts
+from hvd_elastic_ext.worker.parts import Part, tensor_trees
 
 log = logging.getLogger(__name__)
 
@@ -46,11 +46,11 @@ class HandlerPart(Part):
                 "makes it, and does not outlive the process",
                 type(self.handler).__name__, key, type(after[key]).__name__,
             )  # fmt: skip
-        return state_dicts.apart(saved)
+        return tensor_trees.apart(saved)
 
     def restore(self, tree: Any) -> None:
         """Assign the committed attributes to the handler, then run its ``restore``."""
-        state_dicts.assign(self.handler, tree)
+        tensor_trees.assign(self.handler, tree)
         self.handler.restore()
 
     def sync(self) -> None:

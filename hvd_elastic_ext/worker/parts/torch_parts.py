@@ -21,7 +21,7 @@ from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.copying import copy_batch
 from hvd_elastic_ext.worker.commits.preallocated import Reserve
 from hvd_elastic_ext.worker.optim.reductions import drop_step
-from hvd_elastic_ext.worker.parts import InPlace, Part, state_dicts
+from hvd_elastic_ext.worker.parts import InPlace, Part, tensor_trees
 from hvd_elastic_ext.worker.parts.sharded import demand_whole
 from hvd_elastic_ext.worker.stock import HorovodInternalError, HostsUpdatedInterrupt
 
@@ -129,7 +129,7 @@ class ModelPart(Part):
             if own and own.keys() >= tree.keys() and not any(map(_runs_after_loading, self.value.modules())):
                 copy_batch([own[key] for key in tree], list(tree.values()))  # at once; loading copies one by one
             else:
-                given = {key: value if key in own else state_dicts.copied(value) for key, value in tree.items()}
+                given = {key: value if key in own else tensor_trees.copied(value) for key, value in tree.items()}
                 self.value.load_state_dict(given)
 
     def settle(self) -> None:
@@ -195,13 +195,13 @@ class OptimizerPart(Part):
         committed = tree["state_dict"]
         self._regroup(committed["param_groups"], tree["names"])
         parameters = [p for group in self.value.param_groups for p in group["params"]]
-        pairs = state_dicts.Pairs(parameters)
+        pairs = tensor_trees.Pairs(parameters)
         own = {index: self.value.state.get(p) for index, p in enumerate(parameters)}
         state = {
-            index: state_dicts.settle(entry, own.get(index), pairs, new=self._reserve.like)
+            index: tensor_trees.settle(entry, own.get(index), pairs, new=self._reserve.like)
             for index, entry in committed["state"].items()
         }
-        groups = state_dicts.settle(committed["param_groups"], None, pairs)
+        groups = tensor_trees.settle(committed["param_groups"], None, pairs)
         copy_batch([target for target, _ in pairs], [source for _, source in pairs])
         self._load({**committed, "state": state, "param_groups": groups}, parameters)
 

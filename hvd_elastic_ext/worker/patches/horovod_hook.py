@@ -25,7 +25,7 @@ from hvd_elastic_ext.worker.patches.horovod_collectives import PUBLIC_MODULE
 from hvd_elastic_ext.worker.process import link, standby
 from hvd_elastic_ext.worker.process.link import Message
 from hvd_elastic_ext.worker.process.standby import ATTEMPT_PAUSE_S, ATTEMPTS, Standby
-from hvd_elastic_ext.worker.process.step_timer import StepTimer, preparing
+from hvd_elastic_ext.worker.process.steps import StepTimer, preparing
 from hvd_elastic_ext.worker.sync.host_updates import HostsUpdate
 
 log = logging.getLogger(__name__)

@@ -21,9 +21,9 @@ from hvd_elastic_ext.core.errors import Permanent, StateError
 from hvd_elastic_ext.worker.commits.buffer import CopyTo
 from hvd_elastic_ext.worker.commits.layout import Layout
 from hvd_elastic_ext.worker.parts import Part
-from hvd_elastic_ext.worker.parts.snapshot_part import SnapshotPart
-from hvd_elastic_ext.worker.parts.state_dicts import may_be_overwritten
+from hvd_elastic_ext.worker.parts.tensor_trees import may_be_overwritten
 from hvd_elastic_ext.worker.parts.torch_parts import ModelPart, OptimizerPart
+from hvd_elastic_ext.worker.parts.user_parts import SnapshotPart
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from torch import Tensor, optim
 from hvd_elastic_ext.checkpoint.conversion.import_torch import import_torch_save
 from hvd_elastic_ext.core.errors import Permanent, StateError
 from hvd_elastic_ext.worker.parts import Part
-from hvd_elastic_ext.worker.parts.snapshot_part import SnapshotPart
 from hvd_elastic_ext.worker.parts.torch_parts import GeneratorPart, ModelPart, OptimizerPart, StatefulPart
+from hvd_elastic_ext.worker.parts.user_parts import SnapshotPart
 from hvd_elastic_ext.worker.state.contents import Inventory
 
 Names = Mapping[str, str | None] | Iterable[str] | None

@@ -25,10 +25,10 @@ from hvd_elastic_ext.worker.parts import rng
 from hvd_elastic_ext.worker.process.link import Status
 from hvd_elastic_ext.worker.state import rank_local, user_files
 from hvd_elastic_ext.worker.state.contents import Difference, Inventory, Written
-from hvd_elastic_ext.worker.state.held_commit import LONGEST_REASON, HeldCommit
 from hvd_elastic_ext.worker.state.importing import Importing, Names, Source, named
 from hvd_elastic_ext.worker.state.journal import Reporter, plain
 from hvd_elastic_ext.worker.state.settings import WorkerSettings
+from hvd_elastic_ext.worker.state.slot_memory import LONGEST_REASON, HeldCommit
 from hvd_elastic_ext.worker.state.steps import StepCount
 from hvd_elastic_ext.worker.state.user_files import Checkpoint
 from hvd_elastic_ext.worker.sync import exchange

@@ -25,15 +25,15 @@ from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.comms import choose
 from hvd_elastic_ext.worker.parts import Part, torch_parts
 from hvd_elastic_ext.worker.parts.handler_part import HandlerPart
-from hvd_elastic_ext.worker.parts.snapshot_part import SnapshotPart
+from hvd_elastic_ext.worker.parts.user_parts import SnapshotPart
 from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.state import observed, rank_local
 from hvd_elastic_ext.worker.state.arguments import check_has_state, check_mixin
 from hvd_elastic_ext.worker.state.contents import Inventory
-from hvd_elastic_ext.worker.state.held_commit import HeldCommit
 from hvd_elastic_ext.worker.state.journal import reporter_for
 from hvd_elastic_ext.worker.state.keeper import Keeper, Memory
 from hvd_elastic_ext.worker.state.settings import WorkerSettings
+from hvd_elastic_ext.worker.state.slot_memory import HeldCommit
 from hvd_elastic_ext.worker.state.user_files import Checkpoint
 from hvd_elastic_ext.worker.stock import HorovodInternalError, HostsUpdatedInterrupt, ObjectState, notification_manager
 from hvd_elastic_ext.worker.sync.commit_interval import CommitSchedule

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from torch.optim import Optimizer
 
-from hvd_elastic_ext.worker.process.step_timer import is_preparing
+from hvd_elastic_ext.worker.process.steps import is_preparing
 
 _COUNTER: Final = "_hvd_elastic_counter"
 

@@ -221,7 +221,7 @@ def test_a_large_attribute_that_no_save_touches_is_not_copied_at_every_commit(mo
         written.append(value)
         return write(value, tensors)
 
-    monkeypatch.setattr("hvd_elastic_ext.worker.parts.snapshot_part.write", counting)
+    monkeypatch.setattr("hvd_elastic_ext.worker.parts.user_parts.write", counting)
     state = built(MIXED["own"])
     state.data = b"\0" * (2 << 20)
     for _ in range(10):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from hvd_elastic_ext.worker.parts.state_dicts import Pairs, fits, settle
+from hvd_elastic_ext.worker.parts.tensor_trees import Pairs, fits, settle
 from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
 
 

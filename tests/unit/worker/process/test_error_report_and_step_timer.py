@@ -22,7 +22,7 @@ from hvd_elastic_ext.worker.process.error_report import (
     shortened,
 )
 from hvd_elastic_ext.worker.process.link import Status
-from hvd_elastic_ext.worker.process.step_timer import StepTimer, preparing
+from hvd_elastic_ext.worker.process.steps import StepTimer, preparing
 
 
 def caught(raising: Callable[[], object]) -> BaseException:

@@ -16,7 +16,7 @@ from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
 from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.process.link import Link
 from hvd_elastic_ext.worker.state import keeper
-from hvd_elastic_ext.worker.state.held_commit import HeldCommit
+from hvd_elastic_ext.worker.state.slot_memory import HeldCommit
 from tests.support.waiting import wait_until
 from tests.unit.worker.lockstep import in_lockstep
 from tests.unit.worker.made_commits import contents, identity, keeper_of, memory_files

@@ -23,7 +23,7 @@ from hvd_elastic_ext.core.errors import Permanent, StateError, UsageError
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, Contents
 from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.state import rank_local, user_files
-from hvd_elastic_ext.worker.state.held_commit import HeldCommit
+from hvd_elastic_ext.worker.state.slot_memory import HeldCommit
 from hvd_elastic_ext.worker.state.user_files import Checkpoint
 from tests.unit.worker.made_commits import contents, identity, memory_files, seen
 from tests.unit.worker.state.test_held_commit import Said, commit, lies_on, release

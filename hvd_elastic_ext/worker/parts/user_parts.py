@@ -20,7 +20,7 @@ from hvd_elastic_ext.checkpoint.values.read import read
 from hvd_elastic_ext.checkpoint.values.write import Unfit, is_fit, write
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.optim.reductions import drop_step
-from hvd_elastic_ext.worker.parts import Part, state_dicts
+from hvd_elastic_ext.worker.parts import Part, tensor_trees
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class SnapshotPart(Part):
                 self._nothing_new(name, contents[name])
         live = self._live()
         saved = {name: value for name, value in vars(self.value).items() if name in self._names}
-        return state_dicts.apart({name: value for name, value in saved.items() if self._is_kept(name, value, live)})
+        return tensor_trees.apart({name: value for name, value in saved.items() if self._is_kept(name, value, live)})
 
     def assigned(self, name: str) -> None:
         """Note that ``value.name`` has been assigned. During a save this marks the attribute as saved."""
@@ -115,7 +115,7 @@ class SnapshotPart(Part):
             if name in self._first:  # no save had ever changed it when this commit was taken
                 setattr(self.value, name, _copy_of(self._first[name]))
         self._names |= names
-        state_dicts.assign(self.value, tree)
+        tensor_trees.assign(self.value, tree)
         self._restore()
 
     def settle(self) -> None:
