@@ -17,10 +17,9 @@ from torch import Tensor
 from hvd_elastic_ext.core.commit_record import Identity, Record
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits import layout as layouts
-from hvd_elastic_ext.worker.commits.copying import awaited, pin
+from hvd_elastic_ext.worker.commits.copying import Plan, awaited, pin
 from hvd_elastic_ext.worker.commits.layout import Layout
 from hvd_elastic_ext.worker.commits.memory import SIDES, Side, populate
-from hvd_elastic_ext.worker.commits.plans import Plan
 
 CopyTo = Callable[[Sequence[Tensor], int], bool]
 """Copies a commit's tensors, from a given number on, into given tensors. Returns False if these differ in form from the

@@ -14,7 +14,7 @@ from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.checkpoint.values.read import read
 from hvd_elastic_ext.worker.commits import layout
 from hvd_elastic_ext.worker.commits.buffer import Commit, CommitBuffer, Contents
-from hvd_elastic_ext.worker.commits.staging import MAX_STAGING_BYTES, PLAIN, SMALL, stagings
+from hvd_elastic_ext.worker.commits.copying import MAX_STAGING_BYTES, PLAIN, SMALL, stagings
 from hvd_elastic_ext.worker.parts import rng
 from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames, part_for
 from hvd_elastic_ext.worker.state.contents import Inventory

@@ -11,21 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.checkpoint.format.tensor_places import ALIGNMENT
-from hvd_elastic_ext.worker.commits import plans, staging
+from hvd_elastic_ext.worker.commits import copying
 from hvd_elastic_ext.worker.commits.buffer import Contents
-from hvd_elastic_ext.worker.commits.layout import Layout, plan
-from hvd_elastic_ext.worker.commits.plans import Plan
-from hvd_elastic_ext.worker.commits.staging import (
+from hvd_elastic_ext.worker.commits.copying import (
     FEWEST,
     MAX_STAGING_BYTES,
     PIECE,
     PLAIN,
     SMALL,
     Piece,
+    Plan,
     Staging,
     pieces,
     stagings,
 )
+from hvd_elastic_ext.worker.commits.layout import Layout, plan
 from tests.unit.worker.made_commits import buffer_over, contents, identity, memory_files, raw, seen
 
 ONE, TWO, HOST = torch.device("cuda", 0), torch.device("cuda", 1), torch.device("cpu")
@@ -64,8 +64,8 @@ def test_a_piece_holds_small_plain_tensors_of_one_device_and_none_of_another_one
 
 
 def test_tensors_beyond_the_limit_are_not_staged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "MAX_STAGING_BYTES", 2048)
-    monkeypatch.setattr(staging, "PIECE", 1024)
+    monkeypatch.setattr(copying, "MAX_STAGING_BYTES", 2048)
+    monkeypatch.setattr(copying, "PIECE", 1024)
     layout = plan([torch.ones(16)] * 64, [True] * 64)
     assert [(piece.here, piece.length) for piece in pieces(layout, [ONE] * 64)[ONE]] == [(0, 1024), (1024, 1024)]
 
@@ -122,7 +122,7 @@ def test_what_a_piece_covers_beside_its_tensors_is_written_after_it(
     played: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tensors, firm, layout, found = mixed()
-    monkeypatch.setattr(plans, "stagings", lambda layout, tensors: [Staging(layout, found, HOST)])
+    monkeypatch.setattr(copying, "stagings", lambda layout, tensors: [Staging(layout, found, HOST)])
     made = Plan(tensors, firm)
     data = torch.zeros(layout.length, dtype=torch.uint8)
     views = layout.views(data)
@@ -139,7 +139,7 @@ def test_what_a_piece_covers_beside_its_tensors_is_written_after_it(
 
 def test_a_roll_back_waits_for_its_copies_whatever_happens(played: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     tensors, firm, _, found = mixed()
-    monkeypatch.setattr(plans, "stagings", lambda layout, tensors: [Staging(layout, found, HOST)])
+    monkeypatch.setattr(copying, "stagings", lambda layout, tensors: [Staging(layout, found, HOST)])
     buffer = buffer_over(None)
     buffer.take(Contents(b"", tensors, firm), identity(1), step=1)
     last = buffer.last()
@@ -183,7 +183,7 @@ def test_an_interruption_while_tensors_are_gathered_leaves_the_last_commit(monke
             data.fill_(0xAB)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(plans, "stagings", lambda layout, tensors: [Breaks()])
+    monkeypatch.setattr(copying, "stagings", lambda layout, tensors: [Breaks()])
     with pytest.raises(KeyboardInterrupt):
         buffer.take(contents(2, count=5), identity(2), step=2)
     assert seen(buffer) == before
@@ -195,7 +195,7 @@ def test_without_memory_on_the_device_tensors_are_copied_one_by_one(
     def full(*arguments: Any) -> None:
         raise torch.cuda.OutOfMemoryError
 
-    monkeypatch.setattr(staging, "Staging", full)
+    monkeypatch.setattr(copying, "Staging", full)
     there: Any = [SimpleNamespace(is_cuda=True, device=ONE)] * FEWEST
     assert stagings(plan([torch.ones(2)] * FEWEST, [True] * FEWEST), there) == []
     assert "slower" in caplog.text
