@@ -11,9 +11,15 @@ import random
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+
+from hvd_elastic_ext.checkpoint.values import read as reading
+from hvd_elastic_ext.checkpoint.values import trees
+from hvd_elastic_ext.checkpoint.values import write as writing
+from hvd_elastic_ext.core.errors import StateError
+from hvd_elastic_ext.worker.commits.buffer import Commit
 
 
 def capture() -> dict[str, Any]:
@@ -63,3 +69,34 @@ def seed_newcomer(lineage: int, generation: int, rank: int) -> None:
 
 def _tensor(state: bytes) -> torch.Tensor:
     return torch.frombuffer(bytearray(state), dtype=torch.uint8)
+
+
+# --- the part of a commit that stays on its rank
+
+
+class RankLocal(NamedTuple):
+    """``program`` distinguishes programs that may find each other's commits; ``states`` is None without generators."""
+
+    program: str
+    states: dict[str, Any] | None
+
+
+def write_rank_local(program: str, *, keep_rng: bool) -> bytes:
+    """Return this rank's own part of a commit that is taken now."""
+    states = capture() if keep_rng else None
+    return trees.encode_value(writing.write({"program": program, "rng": states}, []))
+
+
+def read_rank_local(commit: Commit) -> RankLocal:
+    """Read the result of :func:`write`; empty if the commit was handed over to a slot without a part of its own."""
+    if not commit.local:
+        return RankLocal("", None)
+    try:
+        own = reading.read(trees.decode_value(commit.local), _no_tensor)
+        return RankLocal(own["program"], own["rng"])
+    except (ValueError, TypeError, LookupError) as error:
+        raise StateError(f"a rank's own part of a commit cannot be read: {error!r}") from error
+
+
+def _no_tensor(index: int, kind: str) -> Any:
+    raise ValueError("it holds a tensor")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hvd_elastic_ext.checkpoint.values.read import read
 from hvd_elastic_ext.checkpoint.values.write import write
-from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.copying import advise_huge
 from hvd_elastic_ext.worker.commits.layout import is_dense
 
@@ -76,6 +76,8 @@ def settle(tree: Any, own: Any, pairs: Pairs, *, new: Callable[[Tensor], Tensor]
 
 
 _layout: Final = attrgetter("layout")
+
+
 _ATOMS: Final = frozenset({bool, int, float, str, bytes, type(None)})
 
 
@@ -85,24 +87,6 @@ def copied(value: Any) -> Any:
         return value
     tensors: list[Tensor] = []
     return read(write(value, tensors), lambda index, kind: tensors[index].detach().clone())
-
-
-def apart(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes in which a user's own ``save`` saves, as a tree; copies of models by their state."""
-    models = {name: value.state_dict() for name, value in saved.items() if isinstance(value, nn.Module)}
-    return {"values": {name: value for name, value in saved.items() if name not in models}, "models": models}
-
-
-def assign(owner: object, tree: Mapping[str, Any]) -> None:
-    """Give the attributes of ``owner`` the state in ``tree``, from :func:`apart`. Raises :class:`StateError` if a model
-    is missing."""
-    for name, value in tree["values"].items():
-        setattr(owner, name, value)
-    for name, state in tree["models"].items():
-        model = getattr(owner, name, None)
-        if not isinstance(model, nn.Module):
-            raise StateError(f"the commit has a copy of a model under {name!r}, and there is none here")
-        model.load_state_dict(state)
 
 
 def fits(live: object, committed: Tensor) -> bool:
@@ -126,3 +110,42 @@ def may_be_overwritten(tensors: Iterable[Tensor]) -> bool:
         return False
     addresses = list(filter(None, map(Tensor.data_ptr, each)))
     return len(set(addresses)) == len(addresses)
+
+
+_Kind = tuple[torch.dtype, torch.Size, tuple[int, ...]]
+
+
+class Reserve:
+    """New tensors by their kind. If there is none of a kind, one is made on request.
+
+    While a newcomer creates its optimizer's state, all other ranks wait for it. The
+    first writes to new memory take several times as long as the copies.
+    """
+
+    def __init__(self) -> None:
+        self._free: dict[_Kind, list[Tensor]] = defaultdict(list)
+
+    def stock(self, patterns: Iterable[Tensor]) -> list[Tensor]:
+        """Make a tensor like each of those in host memory. Return the new tensors."""
+        made = [advise_huge(torch.empty_like(pattern)) for pattern in patterns if pattern.device.type == "cpu"]
+        for tensor in made:
+            self._free[_kind(tensor)].append(tensor)
+        return made
+
+    def like(self, pattern: Tensor) -> Tensor:
+        """Return a new tensor like ``pattern``, of undefined contents."""
+        if (
+            pattern.layout == torch.strided
+            and pattern.device.type == "cpu"
+            and (free := self._free.get(_kind(pattern)))
+        ):
+            return free.pop()
+        return advise_huge(torch.empty_like(pattern))
+
+    def drop(self) -> None:
+        """Release the tensors that were not used."""
+        self._free.clear()
+
+
+def _kind(tensor: Tensor) -> _Kind:
+    return tensor.dtype, tensor.shape, tensor.stride()

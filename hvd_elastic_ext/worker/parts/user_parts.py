@@ -1,15 +1,10 @@
-"""Commits a State of the user's own class: the attributes in which its ``save`` saves.
-
-Such a State has its own ``save`` and ``restore``. It does not declare the attributes in which it saves, so this module
-finds them: every attribute that ``save`` assigns or changes. Each save commits them, and they are assigned again before
-every ``restore``. So any such pair restores exactly, even if it does not copy deeply.
-"""
+"""Trees of state dicts: which tensors are copied in place, and which are new."""
 
 from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
@@ -20,17 +15,90 @@ from hvd_elastic_ext.checkpoint.values.read import read
 from hvd_elastic_ext.checkpoint.values.write import Unfit, is_fit, write
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.optim.reductions import drop_step
-from hvd_elastic_ext.worker.parts import Part, tensor_trees
+from hvd_elastic_ext.worker.parts import Part
 
 log = logging.getLogger(__name__)
+
+
+def apart(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes in which a user's own ``save`` saves, as a tree; copies of models by their state."""
+    models = {name: value.state_dict() for name, value in saved.items() if isinstance(value, nn.Module)}
+    return {"values": {name: value for name, value in saved.items() if name not in models}, "models": models}
+
+
+def assign(owner: object, tree: Mapping[str, Any]) -> None:
+    """Give the attributes of ``owner`` the state in ``tree``, from :func:`apart`. Raises :class:`StateError` if a model
+    is missing."""
+    for name, value in tree["values"].items():
+        setattr(owner, name, value)
+    for name, state in tree["models"].items():
+        model = getattr(owner, name, None)
+        if not isinstance(model, nn.Module):
+            raise StateError(f"the commit has a copy of a model under {name!r}, and there is none here")
+        model.load_state_dict(state)
+
+
+class HandlerPart(Part):
+    """A handler that the user registered with Horovod for a type of their own.
+
+    A handler keeps its saved state in attributes of its own. These are committed, so that each restore uses the same
+    bytes, and the newest commit of any rank.
+    """
+
+    reload = True
+    has_sync = True
+
+    def __init__(self, handler: Any) -> None:
+        self.handler = handler
+        self.value = handler.value
+        self._left_out: set[str] = set()
+        handler.save()
+
+    def capture(self) -> Any:
+        """Run the handler's ``save`` and return the values of its attributes after that.
+
+        If ``save`` has assigned an attribute that cannot be committed, it is left out; a warning names it once.
+        """
+        before = dict(vars(self.handler))
+        self.handler.save()
+        after = {key: value for key, value in vars(self.handler).items() if key != "value" and value is not self.value}
+        fresh = {key for key, value in after.items() if value is not before.get(key)}
+        saved = {key: value for key, value in after.items() if _is_saved(value, fresh=key in fresh)}
+        for key in sorted(fresh - saved.keys() - self._left_out):
+            self._left_out.add(key)
+            log.warning(
+                "%s.save keeps something in %s (%s) that cannot be committed: it rolls back as far as its restore "
+                "makes it, and does not outlive the process",
+                type(self.handler).__name__, key, type(after[key]).__name__,
+            )  # fmt: skip
+        return apart(saved)
+
+    def restore(self, tree: Any) -> None:
+        """Assign the committed attributes to the handler, then run its ``restore``."""
+        assign(self.handler, tree)
+        self.handler.restore()
+
+    def sync(self) -> None:
+        """Run the handler's ``sync``."""
+        self.handler.sync()
+
+
+def _is_saved(value: object, *, fresh: bool) -> bool:
+    """Whether a handler's attribute holds saved state. A model that the last save has assigned is a copy."""
+    return fresh if isinstance(value, nn.Module) else is_fit(value)
+
 
 LIVE = (nn.Module, optim.Optimizer)
 """Types that no snapshot contains, except copies of models, which are committed by their state."""
 
+
 PROBED: Final = 1000
 """Most items of a list that are searched for models."""
 
+
 HEAVY: Final = 1 << 20
+
+
 MAX_ATTEMPTS: Final = 6
 """Most comparisons of an attribute with more bytes than :data:`HEAVY`, without tensors: each one copies it."""
 
@@ -92,7 +160,7 @@ class SnapshotPart(Part):
                 self._nothing_new(name, contents[name])
         live = self._live()
         saved = {name: value for name, value in vars(self.value).items() if name in self._names}
-        return tensor_trees.apart({name: value for name, value in saved.items() if self._is_kept(name, value, live)})
+        return apart({name: value for name, value in saved.items() if self._is_kept(name, value, live)})
 
     def assigned(self, name: str) -> None:
         """Note that ``value.name`` has been assigned. During a save this marks the attribute as saved."""
@@ -115,7 +183,7 @@ class SnapshotPart(Part):
             if name in self._first:  # no save had ever changed it when this commit was taken
                 setattr(self.value, name, _copy_of(self._first[name]))
         self._names |= names
-        tensor_trees.assign(self.value, tree)
+        assign(self.value, tree)
         self._restore()
 
     def settle(self) -> None:

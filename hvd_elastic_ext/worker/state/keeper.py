@@ -23,7 +23,7 @@ from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.optim.reductions import accumulating
 from hvd_elastic_ext.worker.parts import rng
 from hvd_elastic_ext.worker.process.link import Status
-from hvd_elastic_ext.worker.state import rank_local, user_files
+from hvd_elastic_ext.worker.state import user_files
 from hvd_elastic_ext.worker.state.contents import Difference, Inventory, Written
 from hvd_elastic_ext.worker.state.importing import Importing, Names, Source, named
 from hvd_elastic_ext.worker.state.journal import Reporter, plain
@@ -272,7 +272,7 @@ class Keeper:
             return False
         if commit.record.stored or not commit.local:
             return True  # the user has named the checkpoint or its job, or the commit was handed over
-        if rank_local.read(commit).program != self._program:
+        if rng.read_rank_local(commit).program != self._program:
             log.warning("the commit in this slot is of another script, or of other arguments; training starts over")
             return False
         return True
@@ -643,7 +643,7 @@ class Keeper:
         self._set_mark(written)
 
     def _local(self) -> bytes:
-        return rank_local.write(self._program, keep_rng=self._keep_rng)
+        return rng.write_rank_local(self._program, keep_rng=self._keep_rng)
 
     def _set_mark(self, written: Written) -> None:
         self._mark = replace(written, tensors=())
@@ -678,7 +678,7 @@ class Keeper:
                 self._by_hand = True  # each rank keeps its own value for what `load` does not restore
             else:
                 parts = self._inventory.put_back(commit.tree, commit.layout, views=commit.views, copy_to=copy_to)
-            states = rank_local.read(commit).states
+            states = rng.read_rank_local(commit).states
             if self._keep_rng and states is not None:
                 rng.restore(states)
             self._steps.done = commit.record.step

@@ -23,11 +23,10 @@ from hvd_elastic_ext.worker.commits import inherited
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
 from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.comms import choose
-from hvd_elastic_ext.worker.parts import Part, torch_parts
-from hvd_elastic_ext.worker.parts.handler_part import HandlerPart
-from hvd_elastic_ext.worker.parts.user_parts import SnapshotPart
+from hvd_elastic_ext.worker.parts import Part, rng, torch_parts
+from hvd_elastic_ext.worker.parts.user_parts import HandlerPart, SnapshotPart
 from hvd_elastic_ext.worker.process import standby
-from hvd_elastic_ext.worker.state import observed, rank_local
+from hvd_elastic_ext.worker.state import observed
 from hvd_elastic_ext.worker.state.arguments import check_has_state, check_mixin
 from hvd_elastic_ext.worker.state.contents import Inventory
 from hvd_elastic_ext.worker.state.journal import reporter_for
@@ -293,7 +292,7 @@ class _SlotMemory:
         commit, record = memory[0].last(), memory[0].record
         if commit is not None:
             is_given = commit.record.stored or not commit.local
-            self.ours = is_given or rank_local.read(commit).program == program()
+            self.ours = is_given or rng.read_rank_local(commit).program == program()
         if record is not None and record.call > call and self.ours:
             return None  # this process has to catch up first: the commit is not its own to replace
         self._given = True

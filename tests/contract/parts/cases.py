@@ -16,9 +16,8 @@ from hvd_elastic_ext.checkpoint.values.read import read
 from hvd_elastic_ext.checkpoint.values.write import write
 from hvd_elastic_ext.worker.data.sampler import ElasticSampler
 from hvd_elastic_ext.worker.parts import Part
-from hvd_elastic_ext.worker.parts.handler_part import HandlerPart
 from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames, part_for
-from hvd_elastic_ext.worker.parts.user_parts import SnapshotPart
+from hvd_elastic_ext.worker.parts.user_parts import HandlerPart, SnapshotPart
 from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from hvd_elastic_ext.worker.commits.preallocated import Reserve
+from hvd_elastic_ext.worker.parts.tensor_trees import Reserve
 from hvd_elastic_ext.worker.parts.torch_parts import OptimizerPart, ParameterNames
 
 

@@ -22,7 +22,8 @@ from hvd_elastic_ext.core.commit_record import KEPT_AT
 from hvd_elastic_ext.core.errors import Permanent, StateError, UsageError
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, Contents
 from hvd_elastic_ext.worker.commits.memory import open_sides
-from hvd_elastic_ext.worker.state import rank_local, user_files
+from hvd_elastic_ext.worker.parts import rng
+from hvd_elastic_ext.worker.state import user_files
 from hvd_elastic_ext.worker.state.slot_memory import HeldCommit
 from hvd_elastic_ext.worker.state.user_files import Checkpoint
 from tests.unit.worker.made_commits import contents, identity, memory_files, seen
@@ -110,7 +111,7 @@ def test_files_come_back_to_every_rank_as_they_were_with_its_own_state(
             assert (answer["slots"], answer["step"]) == ([5], 1)
             last = CommitBuffer(open_sides(fresh)).last()
             assert user_files.are_in(last)
-            assert rank_local.read(last) == rank_local.RankLocal("x", None)
+            assert rng.read_rank_local(last) == rng.RankLocal("x", None)
             user_files.take_back(Reads(), last)
     assert found == ranks * [TREE]
     assert not any(folder.exists() for folder in folders)
