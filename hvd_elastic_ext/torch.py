@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, overload
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import DataError, ElasticError, StateError, UsageError
 from hvd_elastic_ext.worker import stock
-from hvd_elastic_ext.worker.comms import choose, current_world
-from hvd_elastic_ext.worker.comms.choose import local_rank, rank, size
+from hvd_elastic_ext.worker.comms import current_world
+from hvd_elastic_ext.worker.comms.current_world import local_rank, rank, size
 from hvd_elastic_ext.worker.comms.horovod import HorovodComms, fence_horovod
 from hvd_elastic_ext.worker.data.global_batches import GlobalBatches
 from hvd_elastic_ext.worker.data.sampler import ElasticSampler
@@ -153,7 +153,7 @@ def init(comms: str = "auto") -> None:
     Raises :class:`UsageError` for a library that is not usable here, and for a world of one process if the launcher has
     started more.
     """
-    choose.init(comms)
+    current_world.init(comms)
 
 
 @overload

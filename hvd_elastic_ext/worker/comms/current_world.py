@@ -1,19 +1,203 @@
-"""The present world of this process, with its rank and size: for samplers, learning rates and ``elastic.rank()``.
-
-Code that joins a world calls :func:`use`. Before that, the library that is initialised gives the rank. Callers look it
-up at each use, because the world changes.
-"""
+"""Choose the library for collectives, and join its world."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Literal, NamedTuple, cast, get_args
 
 from torch import distributed
 
+from hvd_elastic_ext.core.engine_names import MPI_INSTALL
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.worker import stock
 from hvd_elastic_ext.worker.comms import Comms
+from hvd_elastic_ext.worker.comms import horovod as with_horovod
+from hvd_elastic_ext.worker.comms import torch_distributed as with_torch
+from hvd_elastic_ext.worker.comms.alone import AloneComms
 from hvd_elastic_ext.worker.comms.horovod import HorovodComms
 from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.stock import PRESENT
+
+Library = Literal["horovod", "torch", "mpi"]
+
+
+World = Literal["horovod", "torch", "mpi", "alone"]
+"""A library, or "alone": a world of one without any library."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFacts:
+    """The facts for the decision."""
+
+    no_horovod: str | None = None
+    """Why there is no Horovod; None if there is."""
+    horovod_initialised: bool = False
+    torch_initialised: bool = False
+    horovod_launched: bool = False
+    """Horovod's launcher or ours has set this process's place in the environment."""
+    torchrun: bool = False
+    torch_described: bool = False
+    """The environment holds all that ``init_process_group`` needs."""
+    mpi_size: int = 0
+    """Processes that ``mpirun`` started; 0 if it did not start this one."""
+    mpi4py: bool = False
+
+
+def look(environ: Mapping[str, str]) -> LaunchFacts:
+    """Gather the facts of this process."""
+    return LaunchFacts(
+        no_horovod=stock.WHY_ABSENT,
+        horovod_initialised=with_horovod.is_initialised(),
+        torch_initialised=with_torch.is_initialised(),
+        horovod_launched=_launched_by_horovod(environ),
+        torchrun="TORCHELASTIC_RUN_ID" in environ,
+        torch_described={"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"} <= set(environ),
+        mpi_size=mpi_size(environ),
+        mpi4py=find_spec("mpi4py") is not None,
+    )
+
+
+def decide(wanted: str, facts: LaunchFacts) -> World:
+    """Return the library, or "alone". Raises :class:`UsageError` for a choice that cannot work here."""
+    if wanted == "auto":
+        return _auto(facts)
+    if wanted not in get_args(Library):
+        raise UsageError(f"comms={wanted!r}: no such library; choose auto, horovod, torch or mpi")
+    if wanted == "torch" and not (facts.torch_initialised or facts.torch_described):
+        raise UsageError(
+            "comms='torch': torch.distributed is not initialised and the environment does not say how; "
+            "start with torchrun, or call torch.distributed.init_process_group first"
+        )
+    if wanted == "mpi" and not facts.mpi4py:
+        raise UsageError(f"comms='mpi': mpi4py is not installed; {MPI_INSTALL}")
+    if wanted == "horovod" and facts.no_horovod is not None:
+        raise UsageError(f"comms='horovod': {facts.no_horovod}; {stock.HOW_TO_GET_HOROVOD}")
+    return cast(Library, wanted)
+
+
+def _auto(facts: LaunchFacts) -> World:
+    rules: tuple[tuple[bool, World], ...] = (
+        (facts.horovod_initialised, "horovod"),
+        (facts.torch_initialised, "torch"),
+        (facts.horovod_launched, "horovod"),
+        (facts.torchrun, "torch"),
+        (facts.mpi_size > 0 and facts.mpi4py, "mpi"),
+        (facts.no_horovod is not None, "alone"),
+    )
+    return next((library for holds, library in rules if holds), "horovod")
+
+
+def init(wanted: str = "auto") -> Comms:
+    """Return the world of the chosen library, and make it this process's world. Join it if this process is in none.
+
+    ``wanted`` is ``auto``, ``horovod``, ``torch`` or ``mpi``. Raises :class:`UsageError` for a choice that cannot work,
+    and for a world of one if the launcher has started more processes.
+    """
+    library = decide(wanted, look(os.environ))
+    standby.current().start_fixed_world()
+    worlds = {"horovod": _horovod_world, "torch": _torch_world, "mpi": _mpi_world, "alone": _world_of_one}
+    comms = worlds[library]()
+    use(comms)
+    return comms
+
+
+def _horovod_world() -> Comms:
+    if not with_horovod.is_initialised():
+        with_horovod.join_world()
+    comms = with_horovod.HorovodComms()
+    check_world(comms.size(), os.environ)
+    return comms
+
+
+def _torch_world() -> Comms:
+    if not with_torch.is_initialised():
+        with_torch.join_world()
+    return with_torch.TorchDistributedComms()
+
+
+def _mpi_world() -> Comms:
+    try:
+        from hvd_elastic_ext.worker.comms import mpi as with_mpi
+    except (ImportError, RuntimeError) as error:
+        why = " ".join(str(error).split())
+        raise UsageError(f"MPI cannot be used: {why}; {MPI_INSTALL}") from error
+    with_mpi.abort_job_on_error()
+    return with_mpi.MPIComms()
+
+
+def _world_of_one() -> Comms:
+    check_world(1, os.environ)
+    return AloneComms()
+
+
+def mpi_size(environ: Mapping[str, str]) -> int:
+    """Return how many processes ``mpirun`` started together with this one; 0 without ``mpirun``."""
+    given = environ.get("OMPI_COMM_WORLD_SIZE") or environ.get("PMI_SIZE") or "0"
+    return int(given) if given.isdigit() else 0
+
+
+def check_world(size: int, environ: Mapping[str, str]) -> None:
+    """Refuse a world of one if another launcher has started more processes: each process would train alone.
+
+    Raises :class:`UsageError`, which says what to do.
+    """
+    if size > 1 or _launched_by_horovod(environ):
+        return
+    if (started := mpi_size(environ)) > 1 and not stock.PRESENT:
+        raise UsageError(
+            f"mpirun started {started} processes, but mpi4py is not installed and each would train alone; {MPI_INSTALL}"
+        )
+    if started > 1:
+        raise UsageError(
+            f"mpirun started {started} processes, but Horovod was built without MPI and each would train alone; "
+            f"call elastic.init() instead of hvd.init() (it needs mpi4py: {MPI_INSTALL}), "
+            "or build Horovod --with-mpi"
+        )
+    started = int(environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in environ else 1
+    if started > 1:
+        raise UsageError(
+            f"torchrun started {started} processes, but Horovod does not know torchrun and each would train alone; "
+            "call elastic.init() instead of hvd.init()"
+        )
+
+
+def _launched_by_horovod(environ: Mapping[str, str]) -> bool:
+    return any(name in environ for name in ("HOROVOD_SIZE", "HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_ELASTIC"))
+
+
+def joined() -> Comms:
+    """Return the world that :func:`init`, a State or the script itself has joined.
+
+    Raises :class:`UsageError` if there is none.
+    """
+    known = comms()
+    if known is None and not (with_horovod.is_initialised() or with_torch.is_initialised()):
+        raise UsageError("this process is in no world yet; call elastic.init() first")
+    return known or init()
+
+
+def rank() -> int:
+    """Return this process's number in the world, from 0."""
+    planned = standby.planned()
+    return joined().rank() if planned is None else planned.rank
+
+
+def size() -> int:
+    """Return the number of processes in the world."""
+    planned = standby.planned()
+    return joined().size() if planned is None else planned.size
+
+
+def local_rank() -> int:
+    """Return this process's number on its machine, from 0. If each process has a device, it is the device's number."""
+    kept = standby.local_rank()
+    return joined().local_rank() if kept is None else kept
+
+
+# --- rank and size
 
 
 class RankAndSize(NamedTuple):
@@ -24,6 +208,7 @@ class RankAndSize(NamedTuple):
 
 
 ALONE = RankAndSize(0, 1)
+
 
 _in_use: list[Comms] = []
 

@@ -6,6 +6,8 @@ import contextlib
 import ctypes
 import os
 import sys
+import threading
+import uuid
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Final, NoReturn, cast
@@ -13,23 +15,30 @@ from typing import Any, Final, NoReturn, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import Store
 
-from hvd_elastic_ext.core.clock import SystemClock
+from hvd_elastic_ext.core.clock import Clock, SystemClock
 from hvd_elastic_ext.core.messages.slot_protocol import ENGINE, START_AGAIN
 from hvd_elastic_ext.worker.comms import Comms, Pending
 from hvd_elastic_ext.worker.comms.pinned_tensors import pin
 from hvd_elastic_ext.worker.comms.tensors import Finished, copy_back, pieces, reducible
-from hvd_elastic_ext.worker.comms.torchrun_token import agree_on_token
 from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.stock import HorovodInternalError
 
 _TOKEN_S: Final = 120.0
 """Seconds to wait for the other workers of a round. torchrun starts them together, but slow disks may delay some."""
 
+
 _PIECE: Final = 1 << 30
+
+
 _PINNED: Final = 2
 """C++ references to a tensor that only Python and a pin hold."""
+
+
 _NATIVE: Final = (torch.int32, torch.int64, torch.float16, torch.float32, torch.float64)
+
+
 _NATIVE_CUDA: Final = (*_NATIVE, torch.bfloat16, torch.uint8, torch.int8)
 
 
@@ -259,3 +268,48 @@ def _join_with_token(backend: str) -> None:
 
 def _within(store: Any, name: str) -> Any:
     return dist.PrefixStore(f"hvd_elastic_ext/{name}", store)  # type: ignore[attr-defined]
+
+
+# --- a key space for each world of torchrun
+
+
+PAUSE_S: Final = 0.01
+
+
+def agree_on_token(store: Store, rank: int, size: int, *, timeout_s: float, clock: Clock) -> str:
+    """Return the token on which exactly the ranks of this round agree.
+
+    Raises ``TimeoutError`` or torch's own error if ranks are missing after ``timeout_s`` seconds.
+    """
+    if rank == 0:
+        return _answer_all(store, size, timeout_s=timeout_s, clock=clock)
+    return _announce(store, rank, timeout_s=timeout_s)
+
+
+def _announce(store: Store, rank: int, *, timeout_s: float) -> str:
+    """Announce this process under a new name, so that only an answer to this process counts."""
+    mine = uuid.uuid4().hex
+    store.set(f"here/{rank}", mine)
+    store.wait([f"world/{mine}"], timedelta(seconds=timeout_s))
+    token = store.get(f"world/{mine}").decode()
+    store.delete_key(f"world/{mine}")
+    store.set(f"met/{token}/{rank}", "")
+    return token
+
+
+def _answer_all(store: Store, size: int, *, timeout_s: float, clock: Clock) -> str:
+    """Answer the ranks until all have the token. An entry under ``here`` may be from a process that has ended."""
+    token, deadline = uuid.uuid4().hex, clock.mono() + timeout_s
+    missing, answered = set(range(1, size)), set[str]()
+    while missing:
+        for rank in sorted(missing):
+            if store.check([f"met/{token}/{rank}"]):
+                missing.remove(rank)
+                store.delete_key(f"met/{token}/{rank}")
+            elif store.check([f"here/{rank}"]) and (who := store.get(f"here/{rank}").decode()) not in answered:
+                answered.add(who)
+                store.set(f"world/{who}", token)
+        if missing and clock.mono() > deadline:
+            raise TimeoutError(f"ranks {sorted(missing)} of {size} did not come within {timeout_s:g} s")
+        clock.wait(threading.Event(), PAUSE_S)
+    return token

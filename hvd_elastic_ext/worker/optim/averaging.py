@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.worker.comms import Comms, choose
+from hvd_elastic_ext.worker.comms import Comms, current_world
 from hvd_elastic_ext.worker.comms import horovod as with_horovod
 from hvd_elastic_ext.worker.comms.torch_distributed import note_averaging
 
@@ -223,7 +223,7 @@ def wrap(
     ``comms``: the world to average over; None: the world that this process has joined.
     """
     _demand_unwrapped(optimizer)
-    world = choose.world() if comms is None else comms
+    world = current_world.joined() if comms is None else comms
     if isinstance(world, with_horovod.HorovodComms):
         own = {**horovod, "backward_passes_per_step": backward_passes_per_step}
         return cast(Optimizer, with_horovod.wrapped(optimizer, named_parameters, **own))

@@ -22,7 +22,7 @@ from hvd_elastic_ext.worker.calls.result import program
 from hvd_elastic_ext.worker.commits import inherited
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
 from hvd_elastic_ext.worker.commits.memory import open_sides
-from hvd_elastic_ext.worker.comms import choose
+from hvd_elastic_ext.worker.comms import current_world
 from hvd_elastic_ext.worker.parts import Part, rng, torch_parts
 from hvd_elastic_ext.worker.parts.user_parts import HandlerPart, SnapshotPart
 from hvd_elastic_ext.worker.process import standby
@@ -236,7 +236,7 @@ def keeper_for(
 ) -> Keeper:
     """Return a Keeper for a State with the attributes ``parts`` and ``values`` (plain); ``names``: as in the parts."""
     settings = WorkerSettings.from_environ(os.environ)
-    library = choose.init(comms)
+    library = current_world.init(comms)
     inventory = Inventory(owner, parts, names=values, part_for=partial(part_for, names=names))
     names.models = inventory.models
     clock, process, calls = SystemClock(), standby.current(), current_calls()

@@ -5,11 +5,11 @@ import sys
 import horovod.torch as hvd
 import torch
 
-from hvd_elastic_ext.worker.comms import choose
+from hvd_elastic_ext.worker.comms import current_world
 
 hvd.init()
 for library in sys.argv[1:]:
-    comms = choose.init(library)
+    comms = current_world.init(library)
     data, numbers = torch.arange(9).to(torch.uint8), torch.ones(3)
     comms.broadcast(data, root=0, name="alone")
     comms.sum(numbers, name="alone")

@@ -23,7 +23,7 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.worker.comms import Comms, choose
+from hvd_elastic_ext.worker.comms import Comms, current_world
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 from tests.contract.comms import wrapping
@@ -146,7 +146,7 @@ def an_earlier_one_keeps_its_result(comms: Comms) -> Any:
 
 
 def two_doors_to_one_world(comms: Comms) -> Any:
-    other = choose.init(sys.argv[1])
+    other = current_world.init(sys.argv[1])
     mine, others = comms.start_max(comms.rank(), name="door.a"), other.start_max(comms.rank() + 20, name="door.b")
     return [mine.wait(), others.wait()]
 
@@ -305,7 +305,7 @@ def write(name: str, seen: Any) -> None:
 
 def main() -> None:
     faulthandler.dump_traceback_later(LONGEST_S, exit=True)
-    comms = choose.init(sys.argv[1])
+    comms = current_world.init(sys.argv[1])
     globals()["RANK"] = comms.rank()
     for name in sys.argv[3:]:
         check: Callable[[Comms], Any] = globals().get(name) or getattr(wrapping, name)

@@ -5,7 +5,7 @@ import signal
 import sys
 
 import hvd_elastic_ext.torch as elastic
-from hvd_elastic_ext.worker.comms import choose
+from hvd_elastic_ext.worker.comms import current_world
 
 elastic.init()
 print("training", flush=True)
@@ -13,5 +13,5 @@ if elastic.rank() == 1:
     if sys.argv[1] == "raise":
         raise ValueError("a mistake in the script")
     os.kill(os.getpid(), signal.SIGKILL)
-choose.world().max(1, name="a_step")
+current_world.joined().max(1, name="a_step")
 print("went on", flush=True)

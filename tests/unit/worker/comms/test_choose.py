@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.worker.comms import choose
-from hvd_elastic_ext.worker.comms.choose import LaunchFacts, check_world, decide, look, mpi_size
+from hvd_elastic_ext.worker.comms import current_world, horovod
+from hvd_elastic_ext.worker.comms.current_world import LaunchFacts, check_world, decide, look, mpi_size
 
 MPIRUN = {"OMPI_COMM_WORLD_SIZE": "3"}
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "job", "WORLD_SIZE": "3"}
@@ -90,6 +90,6 @@ def test_a_world_of_the_right_size_is_not_refused(size, environ):
 
 
 def test_asking_for_the_rank_before_joining_a_world_says_what_to_call(monkeypatch):
-    monkeypatch.setattr(choose.with_horovod, "is_initialised", lambda: False)
+    monkeypatch.setattr(horovod, "is_initialised", lambda: False)
     with pytest.raises(UsageError, match=r"elastic\.init"):
-        choose.rank()
+        current_world.rank()

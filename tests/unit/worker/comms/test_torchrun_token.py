@@ -8,7 +8,7 @@ import pytest
 from torch.distributed import HashStore
 
 from hvd_elastic_ext.core.clock import SystemClock
-from hvd_elastic_ext.worker.comms.torchrun_token import agree_on_token
+from hvd_elastic_ext.worker.comms.torch_distributed import agree_on_token
 
 
 def round_of(store, size):
