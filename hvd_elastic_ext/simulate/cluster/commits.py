@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Commit(NamedTuple):
-    """A commit, ordered by age as in ``worker/sync/election.py``. ``batch``: number of batches trained before it.
+    """A commit, ordered by age as in ``worker/sync/exchange.py``. ``batch``: number of batches trained before it.
     ``call``: the training call that it belongs to.
     """
 
@@ -53,7 +53,7 @@ class Elected(NamedTuple):
 
 
 def elect(candidates: Sequence[Candidate], *, lineage: int) -> Elected:
-    """Elect a commit like ``worker/sync/election.py`` and ``State.sync``. ``lineage``: that of a history that begins
+    """Elect a commit like ``worker/sync/exchange.py`` and ``State.sync``. ``lineage``: that of a history that begins
     here."""
     held = [each.commit for each in candidates if each.commit is not None]
     ends = [each.end for each in candidates if each.end is not None]

@@ -33,8 +33,7 @@ from hvd_elastic_ext.worker.state.steps import StepCount
 from hvd_elastic_ext.worker.state.user_files import Checkpoint
 from hvd_elastic_ext.worker.sync import exchange
 from hvd_elastic_ext.worker.sync.commit_interval import CommitSchedule
-from hvd_elastic_ext.worker.sync.election import Candidate, Election, Send, elect
-from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
+from hvd_elastic_ext.worker.sync.exchange import Candidate, Election, Send, elect, fingerprint
 from hvd_elastic_ext.worker.sync.interrupts import Stopping
 
 log = logging.getLogger(__name__)

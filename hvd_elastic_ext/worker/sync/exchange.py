@@ -1,17 +1,140 @@
-"""Sends commits from the root to the other ranks."""
+"""Decides which rank sends its commit, and which part. Every rank decides the same, from one table of all commits."""
 
 from __future__ import annotations
 
+import hashlib
 import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from hvd_elastic_ext.core.commit_record import Record
+from hvd_elastic_ext.checkpoint.values.trees import encode_value
+from hvd_elastic_ext.checkpoint.values.write import write
+from hvd_elastic_ext.core.commit_record import Identity, Record
 from hvd_elastic_ext.worker.calls.meeting import Row
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, digest_of
 from hvd_elastic_ext.worker.comms import Comms
-from hvd_elastic_ext.worker.sync.election import Candidate
+
+
+class Send(Enum):
+    """What the root sends to the others."""
+
+    NOTHING = "nothing"
+    """All ranks hold the same commit."""
+    LOOSE = "loose"
+    """All ranks hold the same commit, except for plain values, buffers and other values that are not trained."""
+    ALL = "all"
+
+
+class Candidate(NamedTuple):
+    """The last commit of one rank. All fields are integers: a row of a table that the ranks sum up.
+
+    Two commits with the same ``layout_digest`` have the same tensors; with the same ``loose_digest``, also the same
+    loose contents. ``firm_digest``: the digest of the firm contents if they have changed outside a world's steps, else
+    0. ``proposal``: the lineage that this rank would begin. ``entered``: the last generation that it was part of.
+    ``imported``: 2 if it has loaded an earlier checkpoint, 1 if it has looked for one and found none, else 0.
+    ``call``: the training call in which the commit was made. ``in_call``: the one that the rank is in, 0 outside of
+    any; ``past`` and the rest: see ``worker/calls/meeting.py``.
+    """
+
+    lineage: int
+    incarnation: int
+    generation: int
+    number: int
+    step: int
+    loose: int
+    data: int
+    layout: int
+    tree: int
+    layout_digest: int
+    loose_digest: int
+    firm_digest: int
+    proposal: int
+    entered: int
+    imported: int = 0
+    call: int = 0
+    in_call: int = 0
+    past: int = 0
+    left: int = 0
+    generators: int = 0
+    begun: int = 0
+    others: int = 0
+    collectives: int = 0
+    known: int = 0
+
+    @property
+    def identity(self) -> Identity:
+        """Lineage, incarnation, generation and number of its commit."""
+        return Identity(self.lineage, self.incarnation, self.generation, self.number)
+
+    @property
+    def record(self) -> Record:
+        """The shared part of the record of its commit."""
+        return Record(
+            self.identity, self.step, loose=self.loose, data=self.data, layout=self.layout, tree=self.tree, local=0,
+            call=self.call,
+        )  # fmt: skip
+
+
+class Election(NamedTuple):
+    """``root`` sends; the world continues as ``lineage`` in ``generation``."""
+
+    root: int
+    send: Send
+    lineage: int
+    generation: int
+    reason: str
+
+
+def elect(candidates: Sequence[Candidate]) -> Election:
+    """Choose the holder of the newest commit, the lowest rank among equals.
+
+    Before the first sync of a job, commits do not count. Then a rank that has loaded a checkpoint by our
+    ``load`` sends; without one rank 0 sends, because scripts load their checkpoints there.
+    """
+    generation = 1 + max(candidate.entered for candidate in candidates)
+    if not any(candidate.lineage for candidate in candidates):
+        words = [candidate.imported for candidate in candidates]
+        root = words.index(2) if 2 in words else 0
+        reason = f"first sync: rank {root} sends" + (", which has a checkpoint from before" if 2 in words else "")
+        return Election(root, Send.ALL, candidates[root].proposal, generation, reason)
+    newest = max(map(_commit, candidates), key=_age)
+    holders = [rank for rank, candidate in enumerate(candidates) if _commit(candidate) == newest]
+    root, where = holders[0], f"{newest[0].generation}.{newest[0].number}"
+    lineage = newest[0].lineage
+    if len(holders) < len(candidates):
+        return Election(root, Send.ALL, lineage, generation, f"rank {root} holds the newest commit, {where}")
+    for differing, send, but in (
+        (_shape, Send.ALL, ", but of different tensors"),
+        # For example, one rank has loaded a checkpoint: no rank stepped, so equal numbers do not mean equal weights.
+        (attrgetter("firm_digest"), Send.ALL, ", but weights were changed by hand"),
+        (attrgetter("loose_digest"), Send.LOOSE, ", with values of their own"),
+    ):
+        if len(set(map(differing, candidates))) > 1:
+            return Election(root, send, lineage, generation, f"all ranks hold commit {where}{but}")
+    return Election(root, Send.NOTHING, lineage, generation, f"all ranks hold commit {where}")
+
+
+def _commit(candidate: Candidate) -> tuple[Identity, int]:
+    """Identify its commit. With time-based commits, two ranks may give one number to commits of different steps."""
+    return candidate.identity, candidate.step
+
+
+def _age(commit: tuple[Identity, int]) -> tuple[int, ...]:
+    """Return a sort key by age. A lineage is random, so it only decides between equally new commits of two jobs."""
+    identity, step = commit
+    return (identity.lineage != 0, *identity[1:], step, identity.lineage)
+
+
+def _shape(candidate: Candidate) -> tuple[int, ...]:
+    return (candidate.loose, candidate.data, candidate.layout, candidate.layout_digest)
+
+
+# --- the table, and the sending
 
 
 def candidates(
@@ -88,3 +211,42 @@ def same_everywhere(digest: str, comms: Comms) -> bool:
     """Return whether every rank has the same digest (hexadecimal)."""
     number = int(digest[:15], 16)
     return comms.max(number, name="digest.max") == -comms.max(-number, name="digest.min")
+
+
+# --- whether all have the same
+
+
+def fingerprint(tree: Any) -> str:
+    """Hash tensors by type, shape and bytes (not by device), containers by content, the rest as text."""
+    digest = hashlib.blake2b(digest_size=16)
+    for piece in _pieces(tree):
+        digest.update(len(piece).to_bytes(8, "little"))
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _pieces(node: Any) -> Iterator[bytes]:
+    if isinstance(node, Tensor):
+        yield f"tensor {node.dtype} {tuple(node.shape)}".encode()
+        yield _content(node)
+    elif isinstance(node, Mapping):
+        yield f"mapping {len(node)}".encode()
+        for key, value in sorted(node.items(), key=lambda item: repr(item[0])):
+            yield repr(key).encode()
+            yield from _pieces(value)
+    elif isinstance(node, list | tuple):
+        yield f"sequence {len(node)}".encode()
+        for value in node:
+            yield from _pieces(value)
+    else:
+        tensors: list[Tensor] = []
+        yield encode_value(write(node, tensors))
+        for tensor in tensors:
+            yield from _pieces(tensor)
+
+
+def _content(tensor: Tensor) -> bytes:
+    dense = tensor.detach().to("cpu").to_dense() if tensor.layout != torch.strided else tensor.detach().to("cpu")
+    plain = dense.resolve_conj().resolve_neg().contiguous()
+    # Torch calls a single element contiguous with any stride, but cannot view it as bytes then.
+    return plain.as_strided((plain.numel(),), (1,)).view(torch.uint8).numpy().tobytes()

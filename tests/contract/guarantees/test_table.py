@@ -22,7 +22,7 @@ from torch import nn
 import hvd_elastic_ext.torch as elastic
 from hvd_elastic_ext.core import call_results
 from hvd_elastic_ext.worker.calls import calls
-from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
+from hvd_elastic_ext.worker.sync.exchange import fingerprint
 from tests.contract.worker import run_worlds
 from tests.contract.worker import test_state_in_a_world as in_a_world
 from tests.contract.worker.run_worlds import HOROVODS, USERS

@@ -18,7 +18,7 @@ from hvd_elastic_ext.worker.data.sampler import ElasticSampler
 from hvd_elastic_ext.worker.parts import Part
 from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames, part_for
 from hvd_elastic_ext.worker.parts.user_parts import HandlerPart, SnapshotPart
-from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
+from hvd_elastic_ext.worker.sync.exchange import fingerprint
 
 
 @dataclass(frozen=True)

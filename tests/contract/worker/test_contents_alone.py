@@ -15,7 +15,7 @@ from torch import nn
 
 import hvd_elastic_ext.torch as elastic
 from hvd_elastic_ext.core.errors import StateError
-from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
+from hvd_elastic_ext.worker.sync.exchange import fingerprint
 from tests.contract.worker.training import step, trained
 
 pytestmark = pytest.mark.usefixtures("alone")

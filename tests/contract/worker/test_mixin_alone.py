@@ -16,7 +16,7 @@ from torch import nn
 
 import hvd_elastic_ext.torch as elastic
 from hvd_elastic_ext.checkpoint.values.write import write
-from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
+from hvd_elastic_ext.worker.sync.exchange import fingerprint
 from tests.contract.worker.training import train
 from tests.contract.worker.user_states import OLD, Average, Own, with_handlers
 from tests.contract.worker.user_states_with_mixin import MIXED

@@ -14,7 +14,7 @@ from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrup
 from torch import nn
 
 import hvd_elastic_ext.torch as elastic
-from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
+from hvd_elastic_ext.worker.sync.exchange import fingerprint
 from tests.contract.worker.training import step, trained
 
 pytestmark = pytest.mark.usefixtures("alone")

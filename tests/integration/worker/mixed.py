@@ -7,7 +7,7 @@ import horovod.torch as hvd
 import torch
 
 import hvd_elastic_ext.torch as ours
-from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
+from hvd_elastic_ext.worker.sync.exchange import fingerprint
 
 choose = {"ours": ours, "stock": hvd.elastic}
 State, run = choose[sys.argv[1]].TorchState, choose[sys.argv[2]].run

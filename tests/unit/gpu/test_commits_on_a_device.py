@@ -18,7 +18,7 @@ from hvd_elastic_ext.worker.commits.copying import MAX_STAGING_BYTES, PLAIN, SMA
 from hvd_elastic_ext.worker.parts import rng
 from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames, part_for
 from hvd_elastic_ext.worker.state.contents import Inventory
-from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
+from hvd_elastic_ext.worker.sync.exchange import fingerprint
 from tests.unit.worker.made_commits import buffer_over, identity, raw
 
 pytestmark = pytest.mark.gpu

@@ -9,7 +9,7 @@ import horovod.torch as hvd
 import torch
 from torch import nn
 
-from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
+from hvd_elastic_ext.worker.sync.exchange import fingerprint
 from tests.contract.worker.user_states import OLD, Own, with_handlers
 from tests.contract.worker.worlds.registry import CHECKS, check, notify, prepare_another_world
 

@@ -9,7 +9,7 @@ import horovod.torch as hvd
 import torch
 from torch import nn
 
-from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
+from hvd_elastic_ext.worker.sync.exchange import fingerprint
 from tests.contract.worker.worlds.registry import check, counted, interrupt_of, model, notify, train_alone, weights
 
 

@@ -9,7 +9,7 @@ import horovod.torch as hvd
 import torch
 from torch import nn
 
-from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
+from hvd_elastic_ext.worker.sync.exchange import fingerprint
 from tests.contract.worker.worlds.registry import check, train_alone, weights
 
 Make = Callable[[nn.Module], torch.optim.Optimizer]

@@ -16,7 +16,7 @@ from horovod.runner.http.http_server import RendezvousServer
 from torch import nn
 
 from hvd_elastic_ext.worker.comms.horovod import HorovodComms
-from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
+from hvd_elastic_ext.worker.sync.exchange import fingerprint
 
 Check = Callable[[Any], dict[str, Any]]
 CHECKS: dict[str, Check] = {}

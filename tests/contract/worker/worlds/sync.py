@@ -9,7 +9,7 @@ import torch
 from horovod.runner.elastic.worker import HostUpdateResult
 from torch import nn
 
-from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
+from hvd_elastic_ext.worker.sync.exchange import fingerprint
 from tests.contract.worker.worlds.registry import check, interrupt_of, model, train_alone, weights
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hvd_elastic_ext.launcher.departures import clean_exits
 from hvd_elastic_ext.launcher.departures.clean_exits import Departure, DepartureOutcome
 from hvd_elastic_ext.simulate.cluster.commits import Candidate, Commit, elect
-from hvd_elastic_ext.worker.sync import election
+from hvd_elastic_ext.worker.sync import exchange
 from tests.unit.launcher.model.history import Event, History, drawn, script
 from tests.unit.launcher.model.play import Failure, play, shrunk
 
@@ -35,14 +35,14 @@ _CANDIDATES = st.lists(st.builds(Candidate, _COMMITS, _SMALL, st.integers(1, 3),
 @given(_CANDIDATES)
 def test_ranks_of_the_model_elect_whom_real_ones_elect(candidates: list[Candidate]) -> None:
     rows = [_row(each) for each in candidates]
-    real, ours = election.elect(rows), elect(candidates, lineage=9)
+    real, ours = exchange.elect(rows), elect(candidates, lineage=9)
     assert ours.generation == real.generation
     root = candidates[real.root]
     assert ours.commit == (root.commit or Commit(root.incarnation, 0, 0, 0, 9))
     assert ours.incarnation == max(row.incarnation for row in rows)
 
 
-def _row(candidate: Candidate) -> election.Candidate:
+def _row(candidate: Candidate) -> exchange.Candidate:
     held, incarnation = candidate.commit, candidate.incarnation
     lineage, incarnation, generation, number, batch = (
         (held.lineage, held.incarnation, held.generation, held.number, held.batch)
@@ -50,7 +50,7 @@ def _row(candidate: Candidate) -> election.Candidate:
         else (0, incarnation, 0, 0, 0)
     )
     same = {"loose": 0, "data": 1, "layout": 1, "tree": 1, "layout_digest": 1, "loose_digest": 1, "firm_digest": 0}
-    return election.Candidate(
+    return exchange.Candidate(
         lineage, incarnation, generation, number, batch, **same, proposal=9, entered=candidate.entered
     )
 

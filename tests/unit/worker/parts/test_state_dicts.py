@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hvd_elastic_ext.worker.parts.tensor_trees import Pairs, fits, settle
-from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
+from hvd_elastic_ext.worker.sync.exchange import fingerprint
 
 
 def settled(tree: Any, own: Any) -> Any:

@@ -13,7 +13,7 @@ from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.buffer import Commit, CommitBuffer, Contents
 from hvd_elastic_ext.worker.parts.torch_parts import ModelPart, OptimizerPart, ParameterNames, part_for
 from hvd_elastic_ext.worker.state.contents import Inventory, Written
-from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
+from hvd_elastic_ext.worker.sync.exchange import fingerprint
 from tests.unit.worker.made_commits import buffer_over, identity
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.worker.comms import Pending
-from hvd_elastic_ext.worker.sync.agreement import Agreement, missed_deadline
+from hvd_elastic_ext.worker.sync.interrupts import Agreement, missed_deadline
 from tests.unit.worker.lockstep import LockstepComms, in_lockstep
 
 Move = Literal["step", "ask"]

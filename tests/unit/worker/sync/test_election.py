@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.core.commit_record import Identity, Record
-from hvd_elastic_ext.worker.sync.election import Candidate, Election, Send, elect
+from hvd_elastic_ext.worker.sync.exchange import Candidate, Election, Send, elect
 
 BASE = Candidate(
     lineage=5, incarnation=1, generation=3, number=10, step=40, loose=64, data=640, layout=50, tree=20,

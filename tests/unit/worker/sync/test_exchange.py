@@ -11,7 +11,7 @@ from horovod.common.exceptions import HorovodInternalError
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
 from hvd_elastic_ext.worker.sync import exchange
-from hvd_elastic_ext.worker.sync.election import Send, elect
+from hvd_elastic_ext.worker.sync.exchange import Send, elect
 from tests.unit.worker.lockstep import LockstepComms, in_lockstep
 from tests.unit.worker.made_commits import buffer_over, contents, seen
 
