@@ -1,19 +1,43 @@
-"""A learning rate that follows the number of ranks."""
+"""Batch arithmetic: one global batch for any number of ranks, and the learning rate where the batch grows instead.
+
+Pure. Horovod averages the gradients of ranks with equal weight, and adds up the micro-batches of one rank. So the
+mean over the global batch results if each micro-batch's mean loss is multiplied by ``size * its samples / samples of
+the global batch``. This is exact for any split.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Literal, get_args
 
 from torch import Tensor
 from torch.optim import Optimizer
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.comms import current_world
-from hvd_elastic_ext.worker.data.batch_sizes import Rule, lr_factor
+
+Rule = Literal["linear", "sqrt", "none"]
+
+
+def lr_factor(rule: Rule, *, size: int, base: float) -> float:
+    """Return the factor for a learning rate that was chosen for ``base`` ranks.
+
+    Raises :class:`UsageError` for an unknown rule or a base that is not positive.
+    """
+    if rule not in _FACTORS:
+        raise UsageError(f"learning-rate rule {rule!r}: no such rule; choose {', '.join(get_args(Rule))}")
+    if base <= 0:
+        raise UsageError(f"the learning rate's base is {base} ranks; it must be positive")
+    return _FACTORS[rule](size / base)
+
+
+_FACTORS: Final[dict[str, Callable[[float], float]]] = {"linear": float, "sqrt": math.sqrt, "none": lambda _: 1.0}
+
 
 KEY: Final = "hvd_elastic_lr_factor"
 """Key of the present factor in each parameter group. So it is committed, rolled back and synced with the group."""
+
 
 _RATES: Final = ("lr", "initial_lr", "max_lr", "min_lr")
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn, optim
 from hvd_elastic_ext.checkpoint.values.read import read
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.copying import copy_batch
-from hvd_elastic_ext.worker.optim.reductions import drop_step
+from hvd_elastic_ext.worker.optim.averaging import drop_step
 from hvd_elastic_ext.worker.parts import InPlace, Part, tensor_trees
 from hvd_elastic_ext.worker.parts.sharded import demand_whole
 from hvd_elastic_ext.worker.parts.tensor_trees import Reserve

@@ -14,7 +14,7 @@ from torch import Tensor, nn, optim
 from hvd_elastic_ext.checkpoint.values.read import read
 from hvd_elastic_ext.checkpoint.values.write import Unfit, is_fit, write
 from hvd_elastic_ext.core.errors import StateError
-from hvd_elastic_ext.worker.optim.reductions import drop_step
+from hvd_elastic_ext.worker.optim.averaging import drop_step
 from hvd_elastic_ext.worker.parts import Part
 
 log = logging.getLogger(__name__)

@@ -239,7 +239,7 @@ def _rejoin(rejoin: Callable[[], None]) -> None:
 
 def _forget_reductions(state: Any) -> None:
     """Forget reductions that began in the world of one."""
-    from hvd_elastic_ext.worker.optim.reductions import forget_reductions
+    from hvd_elastic_ext.worker.optim.averaging import forget_reductions
 
     for value in list(vars(state).values()):
         if hasattr(value, "_allreduce_delay"):

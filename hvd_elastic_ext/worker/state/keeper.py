@@ -20,16 +20,16 @@ from hvd_elastic_ext.worker.commits.buffer import Commit, CommitBuffer, Contents
 from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.commits.memory_limits import memory_warning
 from hvd_elastic_ext.worker.comms import Comms
-from hvd_elastic_ext.worker.optim.reductions import accumulating
+from hvd_elastic_ext.worker.optim.averaging import accumulating
 from hvd_elastic_ext.worker.parts import rng
 from hvd_elastic_ext.worker.process.link import Status
+from hvd_elastic_ext.worker.process.steps import StepCount
 from hvd_elastic_ext.worker.state import user_files
 from hvd_elastic_ext.worker.state.contents import Difference, Inventory, Written
 from hvd_elastic_ext.worker.state.importing import Importing, Names, Source, named
 from hvd_elastic_ext.worker.state.journal import Reporter, plain
 from hvd_elastic_ext.worker.state.settings import WorkerSettings
 from hvd_elastic_ext.worker.state.slot_memory import LONGEST_REASON, HeldCommit
-from hvd_elastic_ext.worker.state.steps import StepCount
 from hvd_elastic_ext.worker.state.user_files import Checkpoint
 from hvd_elastic_ext.worker.sync import exchange
 from hvd_elastic_ext.worker.sync.commit_interval import CommitSchedule

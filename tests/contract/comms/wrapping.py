@@ -13,8 +13,7 @@ from torch.nn.functional import mse_loss
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.optim import averaging
-from hvd_elastic_ext.worker.optim.averaging import Averaged, wrap
-from hvd_elastic_ext.worker.optim.reductions import accumulating
+from hvd_elastic_ext.worker.optim.averaging import Averaged, accumulating, wrap
 
 STEPS = 4
 Optimizing = Callable[[Any], torch.optim.Optimizer]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.worker.data.batch_sizes import micro_batches, passes
+from hvd_elastic_ext.worker.data.global_batches import micro_batches, passes
 
 TOTALS = st.integers(1, 200)
 SIZES = st.integers(1, 12)

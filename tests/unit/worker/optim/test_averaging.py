@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.worker.optim.averaging import Averaged, wrap
-from hvd_elastic_ext.worker.optim.reductions import accumulating
+from hvd_elastic_ext.worker.optim.averaging import Averaged, accumulating, wrap
 
 
 class Doubled:

@@ -13,8 +13,7 @@ from torch.optim import SGD, AdamW
 from torch.optim.lr_scheduler import CosineAnnealingLR, CyclicLR, LambdaLR, LinearLR, OneCycleLR, SequentialLR, StepLR
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.worker.data.batch_sizes import lr_factor
-from hvd_elastic_ext.worker.optim.learning_rate import KEY, ScaledLearningRate
+from hvd_elastic_ext.worker.optim.learning_rate import KEY, ScaledLearningRate, lr_factor
 
 
 class Scaled(ScaledLearningRate):
