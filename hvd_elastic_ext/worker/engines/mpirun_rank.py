@@ -22,7 +22,7 @@ from hvd_elastic_ext.core.call_results import RESULTS
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages import slot_protocol as names
 from hvd_elastic_ext.io import process_tree
-from hvd_elastic_ext.worker.engines.mpirun_handover import Handover, address, is_ours, receive_handover
+from hvd_elastic_ext.worker.engines.mpirun_slot import Handover, address, is_ours, receive_handover
 
 RANK: Final = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 OF_MPI: Final = ("OMPI_", "PMIX_", "PMI_", "ORTE_", "PRTE_", "OPAL_", "HFI_", "IPATH_")

@@ -14,9 +14,10 @@ from typing import Final
 from hvd_elastic_ext.core.messages import slot_protocol as names
 from hvd_elastic_ext.core.messages.rank_info import VARIABLES
 from hvd_elastic_ext.worker.engines import mpirun_slot, torchrun_slot
-from hvd_elastic_ext.worker.engines.slot_link import LauncherLink, LinkClosed
 from hvd_elastic_ext.worker.engines.slot_standby import (
     CannotStart,
+    LauncherLink,
+    LinkClosed,
     Membership,
     NotNeeded,
     SlotStandby,

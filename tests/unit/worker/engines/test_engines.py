@@ -31,8 +31,8 @@ from hvd_elastic_ext.core.messages.slot_protocol import (
 from hvd_elastic_ext.launcher.agents.transports.ssh import Ssh
 from hvd_elastic_ext.launcher.job import mpirun
 from hvd_elastic_ext.worker.engines import mpirun_rank, slot_program, torchrun_slot
-from hvd_elastic_ext.worker.engines.mpirun_handover import Handover, address, receive_handover, send_handover
-from hvd_elastic_ext.worker.engines.slot_link import LauncherLink, LinkClosed
+from hvd_elastic_ext.worker.engines.mpirun_slot import Handover, address, receive_handover, send_handover
+from hvd_elastic_ext.worker.engines.slot_standby import LauncherLink, LinkClosed
 from hvd_elastic_ext.worker.process.link import Link
 from hvd_elastic_ext.worker.process.standby import Standby
 from tests.support import marks
