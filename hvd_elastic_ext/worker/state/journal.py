@@ -6,13 +6,15 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.io.append_file import AppendFile
 from hvd_elastic_ext.worker.process.link import Link
-from hvd_elastic_ext.worker.state.settings import WorkerSettings
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.worker.state.keeper import WorkerSettings
 
 LONGEST_TEXT = 200
 """Longer strings of the State are left out of the journal."""

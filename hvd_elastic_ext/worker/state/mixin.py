@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -15,24 +14,21 @@ from torch import optim
 
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.messages.slot_protocol import COMMITS
 from hvd_elastic_ext.worker import stock
 from hvd_elastic_ext.worker.calls.calls import current as current_calls
 from hvd_elastic_ext.worker.calls.result import program
-from hvd_elastic_ext.worker.commits import inherited
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
 from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.comms import current_world
-from hvd_elastic_ext.worker.parts import Part, rng, torch_parts
+from hvd_elastic_ext.worker.parts import Part, torch_parts
 from hvd_elastic_ext.worker.parts.user_parts import HandlerPart, SnapshotPart
 from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.state import observed
 from hvd_elastic_ext.worker.state.arguments import check_has_state, check_mixin
 from hvd_elastic_ext.worker.state.contents import Inventory
 from hvd_elastic_ext.worker.state.journal import reporter_for
-from hvd_elastic_ext.worker.state.keeper import Keeper, Memory
-from hvd_elastic_ext.worker.state.settings import WorkerSettings
-from hvd_elastic_ext.worker.state.slot_memory import HeldCommit
+from hvd_elastic_ext.worker.state.keeper import Keeper, WorkerSettings
+from hvd_elastic_ext.worker.state.slot_memory import SLOT
 from hvd_elastic_ext.worker.state.user_files import Checkpoint
 from hvd_elastic_ext.worker.stock import HorovodInternalError, HostsUpdatedInterrupt, ObjectState, notification_manager
 from hvd_elastic_ext.worker.sync.commit_interval import CommitSchedule
@@ -241,8 +237,8 @@ def keeper_for(
     names.models = inventory.models
     clock, process, calls = SystemClock(), standby.current(), current_calls()
     link = process.link
-    buffer, held, schedule = _SLOT.for_new(calls.upcoming) or (CommitBuffer(open_sides(None)), None, CommitSchedule())
-    calls.check_program(ours=_SLOT.ours)
+    buffer, held, schedule = SLOT.for_new(calls.upcoming) or (CommitBuffer(open_sides(None)), None, CommitSchedule())
+    calls.check_program(ours=SLOT.ours)
     keeper = Keeper(
         inventory,
         buffer=buffer,
@@ -258,95 +254,12 @@ def keeper_for(
         program=program(),
         keep_rng=rng,
         calls=calls,
-        takes_memory=lambda: _SLOT.for_call_of(keeper, calls.number),
+        takes_memory=lambda: SLOT.for_call_of(keeper, calls.number),
     )
-    _SLOT.made(keeper)
+    SLOT.made(keeper)
     keeper.seal = owner.save
     _EARLY.hand_over(keeper.inbox)
     return keeper
-
-
-class _SlotMemory:
-    """The commit memory that outlives this process. One State at a time has it: the one whose call runs.
-
-    The first State gets it when it is made, unless it holds a commit of a later call; others when their call begins.
-    """
-
-    def __init__(self) -> None:
-        self._descriptors: tuple[int, ...] | None = None
-        self._looked = False
-        self._owner: weakref.ref[Keeper] | None = None
-        self._given = False
-        self._held: HeldCommit | None = None
-        self.ours: bool | None = None
-        """Whether the commit in it was this program's when the first State was made; None without a commit."""
-
-    def for_new(self, call: int) -> Memory | None:
-        """The memory for a State that is made now; None if another one has it or had it."""
-        if self._looked:
-            return None
-        self._looked, self._descriptors = True, _descriptors()
-        if self._descriptors is None:
-            return None
-        memory = self._opened(self._descriptors)
-        commit, record = memory[0].last(), memory[0].record
-        if commit is not None:
-            is_given = commit.record.stored or not commit.local
-            self.ours = is_given or rng.read_rank_local(commit).program == program()
-        if record is not None and record.call > call and self.ours:
-            return None  # this process has to catch up first: the commit is not its own to replace
-        self._given = True
-        return memory
-
-    def made(self, keeper: Keeper) -> None:
-        """Note the State that was made with the memory of :meth:`for_new`."""
-        if self._given and self._owner is None:
-            self._owner = weakref.ref(keeper)
-
-    def for_call_of(self, keeper: Keeper, call: int) -> Memory | None:
-        """The memory for the State whose call begins; None if it has it, if there is none, or if the commit there is of
-        a later call: then this call is over, and its State must not replace that commit."""
-        before = None if self._owner is None else self._owner()
-        if self._descriptors is None or before is keeper:
-            return None
-        last = CommitBuffer(open_sides(self._descriptors)).record
-        if last is not None and last.call > call and self.ours:
-            return None
-        if before is not None:
-            before.leave_memory()
-        self._owner, self._given = weakref.ref(keeper), True
-        return self._opened(self._descriptors)
-
-    def _opened(self, descriptors: tuple[int, ...]) -> Memory:
-        process, buffer = standby.current(), CommitBuffer(open_sides(descriptors))
-        if not buffer.can_keep:
-            return buffer, None, CommitSchedule()
-        held = HeldCommit(buffer, process.link)
-        schedule = CommitSchedule(process.link.status, named=lambda: held.is_requested)
-        process.on_keep, process.on_commit_interval = held.request, schedule.asked
-        if self._held is not None:
-            self._held.pass_on(held)
-        self._held = held
-        return buffer, held, schedule
-
-
-_SLOT = _SlotMemory()
-
-
-def _descriptors() -> tuple[int, ...] | None:
-    """Return memory that outlives this process; None if there is none."""
-    found = inherited.commit_descriptors(os.environ)
-    lost = [descriptor for descriptor in found or () if not inherited.is_memory(descriptor)]
-    if lost:
-        # For example, a program in between has closed the descriptors: training must not fail for that.
-        log.warning(
-            "commit memory: %s=%s did not reach this process, its commits end with it; "
-            "start training processes with the descriptors of their parent",
-            COMMITS,
-            os.environ.get(COMMITS),
-        )
-        return None
-    return found
 
 
 def part_for(value: object, names: torch_parts.ParameterNames) -> Part | None:

@@ -8,22 +8,41 @@ the job ends with that commit, training waits there.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
+import weakref
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hvd_elastic_ext.core.commit_record import Identity
+from hvd_elastic_ext.core.messages.slot_protocol import COMMITS
+from hvd_elastic_ext.worker.calls.result import program
+from hvd_elastic_ext.worker.commits import inherited
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
+from hvd_elastic_ext.worker.commits.memory import open_sides
+from hvd_elastic_ext.worker.parts import rng
+from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.process.link import Link, Message
+from hvd_elastic_ext.worker.sync.commit_interval import CommitSchedule
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.worker.state.keeper import Keeper
 
 log = logging.getLogger(__name__)
 
+
 Instead = Callable[[], int]
+
+
 Name = tuple[int, int, int]
 """The name of a commit within its lineage: incarnation, generation and number."""
+
+
 LONGEST_REASON: Final = 500
 """Characters of an error that are sent to the launcher."""
+
+
 POLL_S: Final = 0.5
 """Seconds between two looks at the link, while training waits at the held commit."""
 
@@ -155,3 +174,93 @@ class HeldCommit:
             while self._link.connected and self._requests == number:
                 self._turn.wait(POLL_S)
         self._link.status.waiting = False
+
+
+Memory = tuple[CommitBuffer, HeldCommit | None, CommitSchedule]
+"""The commit memory of a slot, and what goes with it."""
+
+
+# --- which State has it
+
+
+class _SlotMemory:
+    """The commit memory that outlives this process. One State at a time has it: the one whose call runs.
+
+    The first State gets it when it is made, unless it holds a commit of a later call; others when their call begins.
+    """
+
+    def __init__(self) -> None:
+        self._descriptors: tuple[int, ...] | None = None
+        self._looked = False
+        self._owner: weakref.ref[Keeper] | None = None
+        self._given = False
+        self._held: HeldCommit | None = None
+        self.ours: bool | None = None
+        """Whether the commit in it was this program's when the first State was made; None without a commit."""
+
+    def for_new(self, call: int) -> Memory | None:
+        """The memory for a State that is made now; None if another one has it or had it."""
+        if self._looked:
+            return None
+        self._looked, self._descriptors = True, _descriptors()
+        if self._descriptors is None:
+            return None
+        memory = self._opened(self._descriptors)
+        commit, record = memory[0].last(), memory[0].record
+        if commit is not None:
+            is_given = commit.record.stored or not commit.local
+            self.ours = is_given or rng.read_rank_local(commit).program == program()
+        if record is not None and record.call > call and self.ours:
+            return None  # this process has to catch up first: the commit is not its own to replace
+        self._given = True
+        return memory
+
+    def made(self, keeper: Keeper) -> None:
+        """Note the State that was made with the memory of :meth:`for_new`."""
+        if self._given and self._owner is None:
+            self._owner = weakref.ref(keeper)
+
+    def for_call_of(self, keeper: Keeper, call: int) -> Memory | None:
+        """The memory for the State whose call begins; None if it has it, if there is none, or if the commit there is of
+        a later call: then this call is over, and its State must not replace that commit."""
+        before = None if self._owner is None else self._owner()
+        if self._descriptors is None or before is keeper:
+            return None
+        last = CommitBuffer(open_sides(self._descriptors)).record
+        if last is not None and last.call > call and self.ours:
+            return None
+        if before is not None:
+            before.leave_memory()
+        self._owner, self._given = weakref.ref(keeper), True
+        return self._opened(self._descriptors)
+
+    def _opened(self, descriptors: tuple[int, ...]) -> Memory:
+        process, buffer = standby.current(), CommitBuffer(open_sides(descriptors))
+        if not buffer.can_keep:
+            return buffer, None, CommitSchedule()
+        held = HeldCommit(buffer, process.link)
+        schedule = CommitSchedule(process.link.status, named=lambda: held.is_requested)
+        process.on_keep, process.on_commit_interval = held.request, schedule.asked
+        if self._held is not None:
+            self._held.pass_on(held)
+        self._held = held
+        return buffer, held, schedule
+
+
+SLOT = _SlotMemory()
+
+
+def _descriptors() -> tuple[int, ...] | None:
+    """Return memory that outlives this process; None if there is none."""
+    found = inherited.commit_descriptors(os.environ)
+    lost = [descriptor for descriptor in found or () if not inherited.is_memory(descriptor)]
+    if lost:
+        # For example, a program in between has closed the descriptors: training must not fail for that.
+        log.warning(
+            "commit memory: %s=%s did not reach this process, its commits end with it; "
+            "start training processes with the descriptors of their parent",
+            COMMITS,
+            os.environ.get(COMMITS),
+        )
+        return None
+    return found

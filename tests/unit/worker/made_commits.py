@@ -20,8 +20,7 @@ from hvd_elastic_ext.worker.parts import torch_parts
 from hvd_elastic_ext.worker.process.link import Link
 from hvd_elastic_ext.worker.state import journal
 from hvd_elastic_ext.worker.state.contents import Inventory
-from hvd_elastic_ext.worker.state.keeper import Keeper
-from hvd_elastic_ext.worker.state.settings import WorkerSettings
+from hvd_elastic_ext.worker.state.keeper import Keeper, WorkerSettings
 from hvd_elastic_ext.worker.state.slot_memory import HeldCommit
 
 

@@ -12,7 +12,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.journal import Journal, read
 from hvd_elastic_ext.io.append_file import AppendFile
 from hvd_elastic_ext.worker.state.journal import Reporter, plain
-from hvd_elastic_ext.worker.state.settings import WorkerSettings
+from hvd_elastic_ext.worker.state.keeper import WorkerSettings
 from hvd_elastic_ext.worker.sync.exchange import fingerprint
 from tests.support.clock import ManualClock
 

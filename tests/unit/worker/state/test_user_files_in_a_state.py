@@ -18,8 +18,7 @@ from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
 from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.state import user_files
-from hvd_elastic_ext.worker.state.keeper import Keeper
-from hvd_elastic_ext.worker.state.settings import WorkerSettings
+from hvd_elastic_ext.worker.state.keeper import Keeper, WorkerSettings
 from hvd_elastic_ext.worker.state.slot_memory import HeldCommit
 from hvd_elastic_ext.worker.state.user_files import Checkpoint
 from tests.unit.worker.lockstep import LockstepComms, in_lockstep

@@ -15,7 +15,7 @@ from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.worker.calls.calls import Calls, End
 from hvd_elastic_ext.worker.calls.result import left_by
 from hvd_elastic_ext.worker.state import loop
-from hvd_elastic_ext.worker.state.settings import WorkerSettings
+from hvd_elastic_ext.worker.state.keeper import WorkerSettings
 from tests.unit.worker.lockstep import LockstepComms, in_lockstep
 from tests.unit.worker.made_commits import keeper_of
 
