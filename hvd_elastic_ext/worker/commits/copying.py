@@ -26,8 +26,6 @@ log = logging.getLogger(__name__)
 
 _HUGE: Final = 2 << 20
 """Bytes of a huge page, on x86-64 and most arm64."""
-
-
 Streams = list[Any]
 """Streams on which copies are still under way."""
 
@@ -136,31 +134,19 @@ def _forget_error() -> None:
 
 SMALL: Final = 64 << 10
 """Bytes of the largest tensor that is staged."""
-
-
 MAX_STAGING_BYTES: Final = 64 << 20
 """Bytes of staging memory on a device. Tensors beyond it are copied one by one."""
-
-
 NEAR: Final = 4 << 10
 """Most bytes between two tensors of one piece. They belong to tensors on the host, such as the step of an optimizer."""
-
-
 PIECE: Final = 4 << 20
 """Bytes of the longest piece."""
-
-
 FEWEST: Final = 4
 """Fewest tensors of a piece; with fewer there is no gain."""
-
-
 PLAIN: Final = frozenset({
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
     torch.uint8, torch.bool,
 })  # fmt: skip
 """The types for which torch copies many tensors of a device in one call."""
-
-
 BITS: Final = {torch.float16: torch.int16, torch.bfloat16: torch.int16}
 """The type as which tensors of these types are copied: in their own type, torch would change the bits of a NaN."""
 

@@ -6,10 +6,14 @@ Never here: knowledge of the data; unpickling of anything that a peer sends.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from typing import Final, Protocol
 
+import torch
 from torch import Tensor
 
+from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.stock import HorovodInternalError
 
 PeerLost: Final = HorovodInternalError
@@ -71,3 +75,91 @@ class Comms(Protocol):
 
     def reset(self) -> None:
         """Leave the present world and join the next one. Blocks until it has formed."""
+
+
+# --- what all libraries have in common
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A finished result, in place of a pending one."""
+
+    number: int
+
+    def wait(self) -> int:
+        """Return the number at once."""
+        return self.number
+
+
+def pieces(data: Tensor, longest: int) -> Iterator[Tensor]:
+    """Yield views of ``data`` of at most ``longest`` bytes.
+
+    Raises :class:`UsageError` for anything but a flat, contiguous uint8 tensor in host memory.
+    """
+    if data.dtype != torch.uint8 or data.dim() != 1 or data.device.type != "cpu" or not data.is_contiguous():
+        shape = "×".join(map(str, data.shape))
+        raise UsageError(
+            f"broadcast: a {data.dtype} tensor of shape {shape} on {data.device} cannot be sent; "
+            "give a flat, contiguous uint8 tensor on the CPU"
+        )
+    for start in range(0, data.numel(), longest):
+        yield data[start : start + longest]
+
+
+def reducible(data: Tensor, native: Collection[torch.dtype], *, device: str = "cpu") -> Tensor:
+    """Return the tensor to sum: ``data`` itself, or a copy on ``device`` in a type with at least the same range.
+
+    Raises :class:`UsageError` for a sparse tensor.
+    """
+    if data.layout != torch.strided:
+        raise UsageError(f"sum: a tensor of layout {data.layout} cannot be added up; give it as .to_dense()")
+    detached = data.detach()
+    if detached.is_complex():
+        detached = torch.view_as_real(detached.resolve_conj())
+    wider = torch.float32 if detached.dtype.is_floating_point else torch.int64
+    kind = detached.dtype if detached.dtype in native else wider
+    where = detached.device if detached.device.type == device else torch.device(device)
+    return detached.to(where, kind).contiguous()
+
+
+def copy_back(carried: Tensor, data: Tensor) -> None:
+    """Copy the result back, unless it is ``data`` itself."""
+    with torch.no_grad():
+        if data.is_complex():
+            carried = torch.view_as_complex(carried)
+        if carried.data_ptr() != data.data_ptr() or carried.dtype != data.dtype:
+            data.copy_(carried)
+
+
+# --- without any library
+
+
+class AloneComms(Comms):
+    """A world of one rank."""
+
+    def rank(self) -> int:
+        """Always 0."""
+        return 0
+
+    def size(self) -> int:
+        """Always 1."""
+        return 1
+
+    def local_rank(self) -> int:
+        """Always 0."""
+        return 0
+
+    def broadcast(self, data: Tensor, *, root: int, name: str) -> None:
+        """Send nothing. Raises :class:`UsageError` for a tensor that no library could send."""
+        next(pieces(data, max(1, data.numel())), None)  # raises UsageError
+
+    def sum(self, data: Tensor, *, name: str) -> None:
+        """Leave ``data`` as it is. Raises :class:`UsageError` for a sparse tensor."""
+        reducible(data, (data.dtype,))
+
+    def start_max(self, number: int, *, name: str) -> Pending:
+        """Return ``number`` as a finished result."""
+        return Finished(number)
+
+    def reset(self) -> None:
+        """The next world is the same one."""

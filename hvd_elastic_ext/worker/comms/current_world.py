@@ -13,17 +13,14 @@ from torch import distributed
 from hvd_elastic_ext.core.engine_names import MPI_INSTALL
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker import stock
-from hvd_elastic_ext.worker.comms import Comms
+from hvd_elastic_ext.worker.comms import AloneComms, Comms
 from hvd_elastic_ext.worker.comms import horovod as with_horovod
 from hvd_elastic_ext.worker.comms import torch_distributed as with_torch
-from hvd_elastic_ext.worker.comms.alone import AloneComms
 from hvd_elastic_ext.worker.comms.horovod import HorovodComms
 from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.stock import PRESENT
 
 Library = Literal["horovod", "torch", "mpi"]
-
-
 World = Literal["horovod", "torch", "mpi", "alone"]
 """A library, or "alone": a world of one without any library."""
 
@@ -208,8 +205,6 @@ class RankAndSize(NamedTuple):
 
 
 ALONE = RankAndSize(0, 1)
-
-
 _in_use: list[Comms] = []
 
 

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.worker.comms import Comms, Pending, torch_distributed
+from hvd_elastic_ext.worker.comms import Comms, Finished, Pending, copy_back, pieces, reducible, torch_distributed
 from hvd_elastic_ext.worker.comms.pinned_tensors import PinnedLibrary
-from hvd_elastic_ext.worker.comms.tensors import Finished, copy_back, pieces, reducible
 from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE, Fence
 from hvd_elastic_ext.worker.stock import PRESENT, HorovodInternalError, demand
 

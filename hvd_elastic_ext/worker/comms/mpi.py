@@ -20,8 +20,7 @@ from mpi4py.run import set_abort_status
 from torch import Tensor
 
 from hvd_elastic_ext.core.messages.slot_protocol import START_AGAIN
-from hvd_elastic_ext.worker.comms import Comms, Pending
-from hvd_elastic_ext.worker.comms.tensors import Finished, copy_back, pieces, reducible
+from hvd_elastic_ext.worker.comms import Comms, Finished, Pending, copy_back, pieces, reducible
 from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.stock import HorovodInternalError
 

@@ -19,26 +19,17 @@ from torch.distributed import Store
 
 from hvd_elastic_ext.core.clock import Clock, SystemClock
 from hvd_elastic_ext.core.messages.slot_protocol import ENGINE, START_AGAIN
-from hvd_elastic_ext.worker.comms import Comms, Pending
+from hvd_elastic_ext.worker.comms import Comms, Finished, Pending, copy_back, pieces, reducible
 from hvd_elastic_ext.worker.comms.pinned_tensors import pin
-from hvd_elastic_ext.worker.comms.tensors import Finished, copy_back, pieces, reducible
 from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.stock import HorovodInternalError
 
 _TOKEN_S: Final = 120.0
 """Seconds to wait for the other workers of a round. torchrun starts them together, but slow disks may delay some."""
-
-
 _PIECE: Final = 1 << 30
-
-
 _PINNED: Final = 2
 """C++ references to a tensor that only Python and a pin hold."""
-
-
 _NATIVE: Final = (torch.int32, torch.int64, torch.float16, torch.float32, torch.float64)
-
-
 _NATIVE_CUDA: Final = (*_NATIVE, torch.bfloat16, torch.uint8, torch.int8)
 
 
@@ -174,8 +165,6 @@ def _operation(name: str, *tensors: Tensor) -> Iterator[None]:
 
 _host_groups: Final[dict[int, tuple[dist.ProcessGroup, dist.ProcessGroup]]] = {}
 """Our Gloo group by the id of its world. The world is kept, so that its id stays unique."""
-
-
 _averaged: Final = [0]
 
 

@@ -26,8 +26,6 @@ from hvd_elastic_ext.worker.engines.slot_standby import LauncherLink, Membership
 
 
 _LENGTH: Final = struct.Struct("!I")
-
-
 _MOST_DESCRIPTORS: Final = 64
 
 

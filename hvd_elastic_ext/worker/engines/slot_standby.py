@@ -19,8 +19,6 @@ from hvd_elastic_ext.core.messages.slot_protocol import GENERATION_WAIT_S, LINK,
 from hvd_elastic_ext.worker.process.link import LONGEST_LINE, is_announced
 
 _PEEK: Final = 4096
-
-
 Message = Mapping[str, Any]
 
 
@@ -97,18 +95,10 @@ class LauncherLink:
 
 
 HOSTNAME: Final = "HOROVOD_HOSTNAME"
-
-
 AGAIN_S: Final = 0.5
 """Pause before a request is repeated."""
-
-
 _OK: Final = 200
-
-
 _NOT_YET: Final = 404
-
-
 _LONGEST_ANSWER: Final = 2 << 20
 
 

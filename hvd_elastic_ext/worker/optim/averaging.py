@@ -18,8 +18,6 @@ from hvd_elastic_ext.worker.comms.torch_distributed import note_averaging
 
 BUCKET: Final = 32 << 20
 """Bytes of small gradients that are sent together. A larger gradient is sent alone, without a copy."""
-
-
 TUNING: Final = frozenset({"compression", "gradient_predivide_factor", "num_groups", "groups"})
 """Horovod's arguments that change the speed, not the mean."""
 

@@ -33,12 +33,8 @@ def lr_factor(rule: Rule, *, size: int, base: float) -> float:
 
 
 _FACTORS: Final[dict[str, Callable[[float], float]]] = {"linear": float, "sqrt": math.sqrt, "none": lambda _: 1.0}
-
-
 KEY: Final = "hvd_elastic_lr_factor"
 """Key of the present factor in each parameter group. So it is committed, rolled back and synced with the group."""
-
-
 _RATES: Final = ("lr", "initial_lr", "max_lr", "min_lr")
 
 

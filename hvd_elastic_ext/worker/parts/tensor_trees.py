@@ -76,8 +76,6 @@ def settle(tree: Any, own: Any, pairs: Pairs, *, new: Callable[[Tensor], Tensor]
 
 
 _layout: Final = attrgetter("layout")
-
-
 _ATOMS: Final = frozenset({bool, int, float, str, bytes, type(None)})
 
 

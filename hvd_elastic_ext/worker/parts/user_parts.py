@@ -90,15 +90,9 @@ def _is_saved(value: object, *, fresh: bool) -> bool:
 
 LIVE = (nn.Module, optim.Optimizer)
 """Types that no snapshot contains, except copies of models, which are committed by their state."""
-
-
 PROBED: Final = 1000
 """Most items of a list that are searched for models."""
-
-
 HEAVY: Final = 1 << 20
-
-
 MAX_ATTEMPTS: Final = 6
 """Most comparisons of an attribute with more bytes than :data:`HEAVY`, without tensors: each one copies it."""
 

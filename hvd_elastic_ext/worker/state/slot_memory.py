@@ -33,16 +33,10 @@ log = logging.getLogger(__name__)
 
 
 Instead = Callable[[], int]
-
-
 Name = tuple[int, int, int]
 """The name of a commit within its lineage: incarnation, generation and number."""
-
-
 LONGEST_REASON: Final = 500
 """Characters of an error that are sent to the launcher."""
-
-
 POLL_S: Final = 0.5
 """Seconds between two looks at the link, while training waits at the held commit."""
 

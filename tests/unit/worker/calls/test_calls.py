@@ -20,7 +20,7 @@ from hvd_elastic_ext.worker.calls import result
 from hvd_elastic_ext.worker.calls.calls import WORTH_A_THREAD, Calls, End, _limit
 from hvd_elastic_ext.worker.calls.meeting import MISSING, REFUSED, Row
 from hvd_elastic_ext.worker.calls.result import Generators, left_by, parts_of
-from hvd_elastic_ext.worker.comms.alone import AloneComms
+from hvd_elastic_ext.worker.comms import AloneComms
 
 
 @pytest.fixture

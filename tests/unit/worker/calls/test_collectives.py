@@ -24,7 +24,7 @@ from hvd_elastic_ext.worker.calls.collectives import (
     read,
 )
 from hvd_elastic_ext.worker.calls.result import Finished
-from hvd_elastic_ext.worker.comms.alone import AloneComms
+from hvd_elastic_ext.worker.comms import AloneComms
 from hvd_elastic_ext.worker.process.standby import CallOver
 
 MEAN: Final = ("allreduce", "mean", "float32[1]")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.worker.comms.tensors import Finished, copy_back, pieces, reducible
+from hvd_elastic_ext.worker.comms import Finished, copy_back, pieces, reducible
 from hvd_elastic_ext.worker.comms.torch_distributed import exit_message
 from hvd_elastic_ext.worker.optim.averaging import buckets
 

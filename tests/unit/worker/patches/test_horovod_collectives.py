@@ -15,7 +15,7 @@ import torch
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.calls import calls as all_calls
 from hvd_elastic_ext.worker.calls.calls import Calls
-from hvd_elastic_ext.worker.comms.alone import AloneComms
+from hvd_elastic_ext.worker.comms import AloneComms
 from hvd_elastic_ext.worker.patches import horovod_collectives
 
 

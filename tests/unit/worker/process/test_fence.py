@@ -180,7 +180,7 @@ def test_horovods_own_wrapping_refuses_a_wrapped_optimizer_in_one_line() -> None
     import torch
     from horovod.torch import optimizer as horovods  # what a script that has imported it before ours has
 
-    from hvd_elastic_ext.worker.comms.alone import AloneComms
+    from hvd_elastic_ext.worker.comms import AloneComms
     from hvd_elastic_ext.worker.comms.horovod import fence_horovod
     from hvd_elastic_ext.worker.optim.averaging import wrap
 

@@ -12,7 +12,7 @@ from torch import nn
 from hvd_elastic_ext.checkpoint.values.trees import CLASSES
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.buffer import Contents
-from hvd_elastic_ext.worker.comms.alone import AloneComms
+from hvd_elastic_ext.worker.comms import AloneComms
 from hvd_elastic_ext.worker.optim.averaging import wrap
 from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames, part_for
 from hvd_elastic_ext.worker.state.contents import Inventory, resembles, versions_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.worker.comms.alone import AloneComms
+from hvd_elastic_ext.worker.comms import AloneComms
 from hvd_elastic_ext.worker.sync.commit_interval import CommitSchedule
 from hvd_elastic_ext.worker.sync.interrupts import UNCHECKED_S, Stopping
 from tests.support.clock import ManualClock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.core.journal import check
-from hvd_elastic_ext.worker.comms.alone import AloneComms
+from hvd_elastic_ext.worker.comms import AloneComms
 from hvd_elastic_ext.worker.sync.commit_interval import CommitSchedule
 from hvd_elastic_ext.worker.sync.interrupts import Stopping
 from hvd_elastic_ext.worker.sync.training_alone import FEW_STEPS, SECONDS, STEPS, TrainingAlone
