@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 import select
 import signal
@@ -22,6 +23,7 @@ import weakref
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Final
 
+from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.slot_protocol import LINK
 
@@ -37,6 +39,9 @@ LONGEST_SENT: Final = 60 << 10
 
 MAX_UNSENT: Final = 1 << 20
 """Most unsent bytes that are kept. Above half of it heartbeats and journal lines are dropped."""
+
+MAX_OBSERVED: Final = 16
+"""Most names of signals that a script observes. They are few, because every heartbeat contains them."""
 
 Message = Mapping[str, Any]
 
@@ -76,7 +81,6 @@ class Status:
         """Seconds of the last commit."""
         self.call_s: float | None = None
         """Mean seconds between recent calls of ``commit()``, less the commits themselves."""
-
         self.observed: dict[str, float] | None = None
         """What the script has observed for ``--autoscale``, by name."""
 
@@ -92,6 +96,24 @@ class Status:
         """
         self.step, self.commit = step, identity[1:] if identity[0] else None
         self.progress += 1
+
+    def observe(self, signals: Mapping[str, float]) -> None:
+        """Put the script's ``signals`` into the next heartbeats; a name keeps its value until it is given again.
+
+        Raises :class:`UsageError` for a value that is not a finite number, and for too many names.
+        """
+        observed = dict(self.observed or {})
+        for name, value in signals.items():
+            try:
+                number = float(value)
+            except (TypeError, ValueError):
+                number = math.nan
+            if not math.isfinite(number):
+                raise UsageError(f"state.observe({name}={value!r}): give a finite number")
+            observed[name] = number
+        if len(observed) > MAX_OBSERVED:
+            raise UsageError(f"state.observe: {len(observed)} names are too many; at most {MAX_OBSERVED} are allowed")
+        self.observed = observed
 
 
 class Link:

@@ -23,7 +23,6 @@ from hvd_elastic_ext.worker.comms import current_world
 from hvd_elastic_ext.worker.parts import Part, torch_parts
 from hvd_elastic_ext.worker.parts.user_parts import HandlerPart, SnapshotPart
 from hvd_elastic_ext.worker.process import standby
-from hvd_elastic_ext.worker.state import observed
 from hvd_elastic_ext.worker.state.arguments import check_has_state, check_mixin
 from hvd_elastic_ext.worker.state.contents import Inventory
 from hvd_elastic_ext.worker.state.journal import reporter_for
@@ -89,7 +88,7 @@ class StateMethods:
         one host. The policy ``threshold`` can use any other name. Raises :class:`UsageError` for a value that is not a
         finite number, and for more than 16 names.
         """
-        observed.observe(standby.current().link.status, signals)
+        standby.current().link.status.observe(signals)
 
     def on_hosts_updated(self, timestamp: Any, update_res: Any) -> None:
         """Receive a notice, on Horovod's notification thread. Times are not compared, so no notice is too old."""

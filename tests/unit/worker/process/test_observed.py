@@ -8,28 +8,27 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.worker.process.link import Status
-from hvd_elastic_ext.worker.state.observed import MAX_NAMES, observe
+from hvd_elastic_ext.worker.process.link import MAX_OBSERVED, Status
 
 
 def test_values_stay_until_they_are_told_again() -> None:
     status = Status()
-    observe(status, {"queue": 3, "noise_scale": 1.5})
-    observe(status, {"queue": 4})
+    status.observe({"queue": 3, "noise_scale": 1.5})
+    status.observe({"queue": 4})
     assert status.observed == {"queue": 4.0, "noise_scale": 1.5}
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, "many", None, []])
-def test_what_is_no_finite_number_is_refused_and_nothing_changes(value: Any) -> None:
+def test_what_is_not_a_finite_number_is_refused_and_nothing_changes(value: Any) -> None:
     status = Status()
-    observe(status, {"queue": 3})
+    status.observe({"queue": 3})
     with pytest.raises(UsageError, match="give a finite number"):
-        observe(status, {"queue": value})
+        status.observe({"queue": value})
     assert status.observed == {"queue": 3.0}
 
 
 def test_there_is_a_limit_to_what_each_heartbeat_carries() -> None:
     status = Status()
-    observe(status, {f"name{number}": 0.0 for number in range(MAX_NAMES)})
+    status.observe({f"name{number}": 0.0 for number in range(MAX_OBSERVED)})
     with pytest.raises(UsageError, match="too many"):
-        observe(status, {"one_more": 0.0})
+        status.observe({"one_more": 0.0})
