@@ -30,13 +30,14 @@ from hvd_elastic_ext.worker.data.sampler import ElasticSampler
 from hvd_elastic_ext.worker.data.stream import ElasticStream
 from hvd_elastic_ext.worker.optim.averaging import wrap
 from hvd_elastic_ext.worker.optim.learning_rate import ScaledLearningRate
+from hvd_elastic_ext.worker.parts.choose import part_for
 from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames
 from hvd_elastic_ext.worker.patches import horovod_hook
 from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.state.arguments import check_names, check_options, check_values, not_kept, unknown
 from hvd_elastic_ext.worker.state.importing import Names, Source
 from hvd_elastic_ext.worker.state.loop import elastic as _elastic
-from hvd_elastic_ext.worker.state.mixin import ElasticMixin, StateMethods, keeper_for, part_for
+from hvd_elastic_ext.worker.state.mixin import ElasticMixin, StateMethods, keeper_for
 from hvd_elastic_ext.worker.state.user_files import Checkpoint, chosen
 
 __all__ = [

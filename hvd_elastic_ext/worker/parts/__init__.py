@@ -1,8 +1,10 @@
-"""The parts of a State. Each part captures its live state, and restores a committed one.
+"""The parts of a State: how each kind of value is captured, restored, and made ready for the next world.
 
-Belongs here: models, optimizers, handlers, a user's own State, random generators.
+Belongs here: :class:`Part`, which is all that a State knows of a kind; one module for each framework (``torch_parts``,
+and ``sharded``, which only refuses as yet); ``user_parts``, which run the user's own code; ``choose``, which finds the
+part of a value; the random generators of a rank.
 
-Never here: the times of captures and roll-backs, and the memory of commits.
+Never here: when something is captured or restored, and the memory of commits.
 """
 
 from __future__ import annotations
@@ -10,19 +12,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
+from hvd_elastic_ext.core.errors import StateError
+
 
 class InPlace(NamedTuple):
-    """The result of :meth:`Part.capture`, with the live tensors; ``beside``: other tensors whose memory must not be
-    overwritten."""
+    """Live state that copies of its tensors restore."""
 
     tree: Any
+    """The result of :meth:`Part.capture`, with the live tensors."""
     beside: Sequence[Any] = ()
+    """Other tensors, whose memory must not be overwritten."""
 
 
 class Part:
-    """One named piece of shared state around a live ``value``."""
+    """One named piece of shared state. A new kind of value is a new subclass, and needs only what differs from here."""
 
     value: Any
+    """The live object. It stays the same one: a roll-back changes its content."""
 
     firm: ClassVar[bool] = False
     """Whether ranks with the same commit have equal tensors in this part, whatever the user does."""
@@ -65,3 +71,22 @@ class Part:
 
     def sync(self) -> None:
         """Run the user's own sync, among ranks that were restored from one commit."""
+
+    def fitted(self, given: Any) -> Any:
+        """Return ``given``, which is from a checkpoint that is not ours, in the form of :meth:`capture`.
+
+        Raises :class:`StateError`, which says what does not fit the live value.
+        """
+        raise StateError("it is kept in a way of your own; load it yourself, before the State is built")
+
+    def optimizers(self, name: str) -> dict[str, Any]:
+        """Return its optimizers, whose steps are the job's steps, by their names. ``name``: that of this part."""
+        return {}
+
+    def expected(self) -> Sequence[Any]:
+        """Return a tensor of the same size for each one that the first step will create, as far as known."""
+        return ()
+
+    def make_ready(self) -> Sequence[Any]:
+        """Allocate the tensors of :meth:`expected` in advance, and return them."""
+        return ()

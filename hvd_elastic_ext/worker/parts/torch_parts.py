@@ -25,6 +25,16 @@ from hvd_elastic_ext.worker.parts.sharded import demand_whole
 from hvd_elastic_ext.worker.parts.tensor_trees import Reserve
 from hvd_elastic_ext.worker.stock import HorovodInternalError, HostsUpdatedInterrupt
 
+DDP: Final = "module."
+"""The prefix that torch's DistributedDataParallel adds to every name."""
+MAX_NAMED: Final = 3
+"""Most names in one error message."""
+_COMMON: Final = {
+    "params", "lr", "weight_decay", "decoupled_weight_decay", "foreach", "maximize", "capturable", "differentiable",
+    "fused",
+}  # fmt: skip
+"""Arguments that do not identify a class of optimizer: several have them, or only some versions of torch."""
+
 
 @runtime_checkable
 class Stateful(Protocol):
@@ -52,6 +62,10 @@ class StatefulPart(Part):
         """Return its ``state_dict()``."""
         return self.value.state_dict()
 
+    def fitted(self, given: Any) -> Any:
+        """Return ``given``: only its ``load_state_dict`` knows what fits."""
+        return given
+
     def restore(self, tree: Any) -> None:
         """Give ``tree`` to its ``load_state_dict``. Raises :class:`StateError` if that fails."""
         with _loading(self.value):
@@ -68,6 +82,10 @@ class GeneratorPart(Part):
     def capture(self) -> Any:
         """Return the generator's state, one tensor."""
         return self.value.get_state()
+
+    def fitted(self, given: Any) -> Any:
+        """Return ``given``: only ``set_state`` knows what fits."""
+        return given
 
     def restore(self, tree: Any) -> None:
         """Set the generator's state to the tensor ``tree``."""
@@ -131,6 +149,24 @@ class ModelPart(Part):
             else:
                 given = {key: value if key in own else tensor_trees.copied(value) for key, value in tree.items()}
                 self.value.load_state_dict(given)
+
+    def fitted(self, given: Any) -> Any:
+        """Return a ``state_dict`` with the names and forms of the live one. A prefix of all its names may be DDP's."""
+        live = self.capture()
+        if not isinstance(given, Mapping):
+            raise StateError("it is not a state_dict")
+        if given and all(str(key).startswith(DDP) for key in given) and not all(key.startswith(DDP) for key in live):
+            given = {key.removeprefix(DDP): value for key, value in given.items()}
+        if foreign := [str(key) for key in given if key not in live]:
+            raise StateError(f"the model has no {listed(foreign)}")
+        if absent := [key for key in live if key not in given]:
+            raise StateError(f"there is no {listed(absent)}")
+        for key, value in live.items():
+            here, there = _form(value), _form(given[key])
+            # Loading fits a buffer of another size.
+            if here != there and (isinstance(value, nn.Parameter) or here[1:] != there[1:]):
+                raise StateError(f"{key!r} is {_shape(given[key])}, and {_shape(value)} in the model")
+        return given
 
     def settle(self) -> None:
         """Set all gradients to None."""
@@ -209,6 +245,45 @@ class OptimizerPart(Part):
         """Drop gradients, pending reductions, and the tensors of :meth:`make_ready` that were not used."""
         drop_step(self.value)
         self._reserve.drop()
+
+    def fitted(self, given: Any) -> Any:
+        """Return a ``state_dict`` with the names of the live parameters. It must be of as large groups, and of the same
+        class of optimizer, as far as its settings tell."""
+        if not isinstance(given, Mapping) or not {"state", "param_groups"} <= given.keys():
+            raise StateError("it is not a state_dict of an optimizer")
+        try:
+            there = [len(group["params"]) for group in given["param_groups"]]
+        except (TypeError, KeyError):
+            raise StateError("it is not a state_dict of an optimizer") from None
+        self._demand_same_class(given["param_groups"])
+        here = [len(group["params"]) for group in self.value.param_groups]
+        if there != here:
+            raise StateError(f"its groups have {there} parameters, and those of the State's optimizer {here}")
+        return {"state_dict": given, "names": self._group_names()}
+
+    def _demand_same_class(self, groups: Sequence[Mapping[str, Any]]) -> None:
+        """Refuse groups with the settings of another class of torch: its first step would fail.
+
+        A state_dict does not name its class. So classes with equal settings, such as Adam and AdamW, are not told
+        apart.
+        """
+        settings_of = {
+            name: inspect.signature(kind).parameters.keys() - _COMMON
+            for name, kind in vars(optim).items()
+            if isinstance(kind, type) and kind is not optim.Optimizer
+        }
+        settings = set[str]().union(*settings_of.values())
+        here, there = (settings.intersection(*some[:1]) for some in (self.value.param_groups, groups))
+        fitting = [name for name, own in settings_of.items() if own == there]
+        if fitting and here != there:
+            raise StateError(
+                f"it is of the class {' or '.join(sorted(fitting))}, and the State's optimizer of {self.class_name}; "
+                "make the same optimizer, or leave it out of names={…}"
+            )
+
+    def optimizers(self, name: str) -> dict[str, Any]:
+        """Return the optimizer by its name in the State."""
+        return {name: self.value}
 
     def expected(self) -> list[Tensor]:
         """For each tensor that the first step will create, the parameter of the same size, as far as known; empty after
@@ -453,10 +528,20 @@ def _demand_same_tensors(live: Mapping[str, Any], committed: Mapping[str, Any], 
             )
 
 
+def _form(value: Any) -> tuple[Any, ...]:
+    return (tuple(value.shape), value.dtype) if isinstance(value, Tensor) else (None, None)
+
+
 def _shape(value: Any) -> str:
     if not isinstance(value, Tensor):
-        return "no tensor"
+        return "not a tensor"
     return f"{'x'.join(map(str, value.shape)) or 'scalar'} {str(value.dtype).removeprefix('torch.')}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names for an error message: the first few, and how many more there are."""
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(map(repr, names[:MAX_NAMED])) + more
 
 
 def _takes(function: Callable[..., Any], name: str) -> bool:

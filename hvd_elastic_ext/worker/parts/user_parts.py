@@ -182,11 +182,11 @@ class SnapshotPart(Part):
 
     def settle(self) -> None:
         """Drop gradients and pending reductions of the optimizers that the State has as attributes."""
-        for optimizer in self.optimizers().values():
+        for optimizer in self.optimizers("").values():
             drop_step(optimizer)
 
-    def optimizers(self) -> dict[str, optim.Optimizer]:
-        """The optimizers that the State has as attributes."""
+    def optimizers(self, name: str) -> dict[str, optim.Optimizer]:
+        """Return the optimizers that the State has as attributes."""
         return {name: value for name, value in vars(self.value).items() if isinstance(value, optim.Optimizer)}
 
     def sync(self) -> None:

@@ -22,8 +22,6 @@ from hvd_elastic_ext.worker.commits.buffer import CopyTo
 from hvd_elastic_ext.worker.commits.layout import Layout
 from hvd_elastic_ext.worker.parts import Part
 from hvd_elastic_ext.worker.parts.tensor_trees import may_be_overwritten
-from hvd_elastic_ext.worker.parts.torch_parts import ModelPart, OptimizerPart
-from hvd_elastic_ext.worker.parts.user_parts import SnapshotPart
 
 log = logging.getLogger(__name__)
 
@@ -107,27 +105,24 @@ class Inventory:
         """The live shared state, as a tree."""
         return {"parts": {name: part.capture() for name, part in self.parts.items()}, "values": self.values()}
 
-    def models(self) -> dict[str, nn.Module]:
-        """The live models that are parts, by name."""
-        return {name: part.value for name, part in self.parts.items() if isinstance(part, ModelPart)}
+    def values_of(self, kind: type[Part]) -> dict[str, Any]:
+        """The live values of the parts of one kind, by name."""
+        return {name: part.value for name, part in self.parts.items() if isinstance(part, kind)}
 
     def optimizers(self) -> dict[str, Any]:
-        """The live optimizers, by name: parts, and attributes of a user's own State."""
-        own = {name: part.value for name, part in self.parts.items() if isinstance(part, OptimizerPart)}
-        for part in self.parts.values():
-            own |= part.optimizers() if isinstance(part, SnapshotPart) else {}
+        """The live optimizers, by name: parts, then attributes of a user's own State, which is the part ""."""
+        own: dict[str, Any] = {}
+        for name in sorted(self.parts, key=lambda name: name == ""):
+            own |= self.parts[name].optimizers(name)
         return own
 
     def expected_bytes(self) -> int:
         """Bytes of state that the first step will create."""
-        return sum(tensor.nbytes for part in self._optimizer_parts() for tensor in part.expected())
+        return sum(tensor.nbytes for part in self.parts.values() for tensor in part.expected())
 
     def make_ready(self) -> list[Tensor]:
         """Allocate tensors for the state that the first sync may bring, and return them."""
-        return [tensor for part in self._optimizer_parts() for tensor in part.make_ready()]
-
-    def _optimizer_parts(self) -> list[OptimizerPart]:
-        return [part for part in self.parts.values() if isinstance(part, OptimizerPart)]
+        return [tensor for part in self.parts.values() for tensor in part.make_ready()]
 
     def write(self, parts: WrittenParts | None = None) -> Written:
         """Write the live state. Raises :class:`StateError`, which names the value that cannot be committed.

@@ -20,8 +20,10 @@ from hvd_elastic_ext.worker.calls.result import program
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
 from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.comms import current_world
-from hvd_elastic_ext.worker.parts import Part, torch_parts
-from hvd_elastic_ext.worker.parts.user_parts import HandlerPart, SnapshotPart
+from hvd_elastic_ext.worker.parts import Part
+from hvd_elastic_ext.worker.parts.choose import part_behind, part_for, part_of_ours
+from hvd_elastic_ext.worker.parts.torch_parts import ModelPart, ParameterNames
+from hvd_elastic_ext.worker.parts.user_parts import SnapshotPart
 from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.state.arguments import check_has_state, check_mixin
 from hvd_elastic_ext.worker.state.contents import Inventory
@@ -174,9 +176,9 @@ class ElasticMixin(StateMethods):
 
     def _made(self) -> Keeper:
         check_has_state(type(self), stock.State)
-        names = torch_parts.ParameterNames()
+        names = ParameterNames()
         handlers = self.__dict__.get("_handlers", {})
-        parts = {name: _part_behind(handler, names) for name, handler in handlers.items()}
+        parts = {name: part_behind(handler, names) for name, handler in handlers.items()}
         if handlers:
             self.__dict__["_handlers"] = {}
         parts |= self._parts_among_values(names)
@@ -196,21 +198,15 @@ class ElasticMixin(StateMethods):
         parts = {"": snapshot, **parts}
         return keeper_for(self, parts, values=(), names=names, rng=kind.rng, comms=kind.comms, checkpoint=functions)
 
-    def _parts_among_values(self, names: torch_parts.ParameterNames) -> dict[str, Part]:
+    def _parts_among_values(self, names: ParameterNames) -> dict[str, Part]:
         """Return parts for values that Horovod's ``ObjectState`` copies: a scheduler's copy would have no effect."""
         values = self.__dict__.get("_saved_state") if isinstance(self, ObjectState) else None
         if not isinstance(values, dict):
             return {}
-        found = {name: torch_parts.part_for(getattr(self, name, None), names) for name in values}
+        found = {name: part_of_ours(getattr(self, name, None), names) for name in values}
         parts = {name: part for name, part in found.items() if part is not None}
         self.__dict__["_saved_state"] = {name: value for name, value in values.items() if name not in parts}
         return parts
-
-
-def _part_behind(handler: Any, names: torch_parts.ParameterNames) -> Part:
-    """Return our part for the value of one of Horovod's handlers; a user's own handler stays."""
-    own = torch_parts.part_for(handler.value, names) if type(handler) in stock.HANDLERS else None
-    return own or HandlerPart(handler)
 
 
 def _has_own_sync(kind: type) -> bool:
@@ -224,7 +220,7 @@ def keeper_for(
     parts: Mapping[str, Part],
     *,
     values: Sequence[str],
-    names: torch_parts.ParameterNames,
+    names: ParameterNames,
     rng: bool,
     comms: str,
     checkpoint: Checkpoint | None,
@@ -233,7 +229,7 @@ def keeper_for(
     settings = WorkerSettings.from_environ(os.environ)
     library = current_world.init(comms)
     inventory = Inventory(owner, parts, names=values, part_for=partial(part_for, names=names))
-    names.models = inventory.models
+    names.models = partial(inventory.values_of, ModelPart)
     clock, process, calls = SystemClock(), standby.current(), current_calls()
     link = process.link
     buffer, held, schedule = SLOT.for_new(calls.upcoming) or (CommitBuffer(open_sides(None)), None, CommitSchedule())
@@ -259,14 +255,6 @@ def keeper_for(
     keeper.seal = owner.save
     _EARLY.hand_over(keeper.inbox)
     return keeper
-
-
-def part_for(value: object, names: torch_parts.ParameterNames) -> Part | None:
-    """Return the part for a value. The user's handlers for Horovod go first; our parts replace Horovod's own three."""
-    for kind, handler in stock.registered_handlers():
-        if handler not in stock.HANDLERS and isinstance(value, kind):
-            return HandlerPart(handler(value))
-    return torch_parts.part_for(value, names)
 
 
 class _Early:

@@ -16,7 +16,7 @@ from hvd_elastic_ext.worker.commits import layout
 from hvd_elastic_ext.worker.commits.buffer import Commit, CommitBuffer, Contents
 from hvd_elastic_ext.worker.commits.copying import MAX_STAGING_BYTES, PLAIN, SMALL, stagings
 from hvd_elastic_ext.worker.parts import rng
-from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames, part_for
+from hvd_elastic_ext.worker.parts.torch_parts import ModelPart, ParameterNames, part_for
 from hvd_elastic_ext.worker.state.contents import Inventory
 from hvd_elastic_ext.worker.sync.exchange import fingerprint
 from tests.unit.worker.made_commits import buffer_over, identity, raw
@@ -43,7 +43,7 @@ class Trained:
         self.inventory = Inventory(
             self.owner, parts, names=["best", "batch"], part_for=lambda value: part_for(value, names)
         )
-        names.models = self.inventory.models
+        names.models = lambda: self.inventory.values_of(ModelPart)
 
     def step(self) -> None:
         self.optimizer.zero_grad()

@@ -106,7 +106,7 @@ def keeper_of(
         owner.optimizer = torch.optim.SGD(net.parameters(), 0.1)
         parts["optimizer"] = torch_parts.part_for(owner.optimizer, names)
     inventory = Inventory(owner, parts, names=["epoch"], part_for=torch_parts.part_for)
-    names.models = inventory.models
+    names.models = lambda: inventory.values_of(torch_parts.ModelPart)
     clock, buffer = SystemClock(), buffer_over(memory)
     held = HeldCommit(buffer, link) if link else None
     keeper = Keeper(

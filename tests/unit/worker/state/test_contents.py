@@ -14,7 +14,7 @@ from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.buffer import Contents
 from hvd_elastic_ext.worker.comms import AloneComms
 from hvd_elastic_ext.worker.optim.averaging import wrap
-from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames, part_for
+from hvd_elastic_ext.worker.parts.torch_parts import ModelPart, ParameterNames, part_for
 from hvd_elastic_ext.worker.state.contents import Inventory, resembles, versions_of
 from tests.unit.worker.made_commits import buffer_over, identity
 
@@ -24,7 +24,7 @@ def inventory(owner: SimpleNamespace) -> Inventory:
     parts = {name: part for name, value in vars(owner).items() if (part := part_for(value, names)) is not None}
     values = [name for name in vars(owner) if name not in parts]
     made = Inventory(owner, parts, names=values, part_for=lambda value: part_for(value, names))
-    names.models = made.models
+    names.models = lambda: made.values_of(ModelPart)
     return made
 
 

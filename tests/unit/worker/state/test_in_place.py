@@ -26,7 +26,7 @@ class Job:
         parts = {name: part for name, value in objects.items() if (part := part_for(value, names)) is not None}
         values = [name for name in objects if name not in parts]
         self.inventory = Inventory(self.of, parts, names=values, part_for=lambda value: part_for(value, names))
-        names.models = self.inventory.models
+        names.models = lambda: self.inventory.values_of(ModelPart)
         self.buffer: CommitBuffer = buffer_over(None)
         self.loaded: list[str] = []
         for kind in (ModelPart, OptimizerPart):
