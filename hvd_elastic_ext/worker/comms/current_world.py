@@ -1,12 +1,19 @@
-"""Choose the library for collectives, and join its world."""
+"""The present world of this process: which library carries it, and its rank and size.
+
+Our own code joins a world by :func:`init`; a script may have joined one before. Samplers, learning rates and
+``elastic.rank()`` look rank and size up at each use, because the world changes.
+
+Another library takes a module beside this one that implements ``Comms``, its row in :data:`LIBRARIES` (with the facts
+and the rule by which "auto" takes it), and its kind in ``tests/contract/comms/conftest.py``.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Final, NamedTuple
 
 from torch import distributed
 
@@ -20,9 +27,21 @@ from hvd_elastic_ext.worker.comms.horovod import HorovodComms
 from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.stock import PRESENT
 
-Library = Literal["horovod", "torch", "mpi"]
-World = Literal["horovod", "torch", "mpi", "alone"]
-"""A library, or "alone": a world of one without any library."""
+_in_use: Final[list[Comms]] = []
+"""The world that our own code has joined, if it has; a list of one."""
+
+
+def use(comms: Comms | None) -> None:
+    """Take rank and size from ``comms``; with None, from the library that is initialised."""
+    _in_use[:] = [comms] if comms is not None else []
+
+
+def comms() -> Comms | None:
+    """Return the last argument of :func:`use`, or None."""
+    return _in_use[0] if _in_use else None
+
+
+# --- which library
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,34 +76,44 @@ def look(environ: Mapping[str, str]) -> LaunchFacts:
     )
 
 
-def decide(wanted: str, facts: LaunchFacts) -> World:
-    """Return the library, or "alone". Raises :class:`UsageError` for a choice that cannot work here."""
+class Library(NamedTuple):
+    """One library for collectives, as a user may name it."""
+
+    unusable: Callable[[LaunchFacts], str | None]
+    """Why it cannot work here, and what to do; None if it may."""
+    join: Callable[[], Comms]
+    """Joins its world, if this process is in none yet."""
+
+
+def decide(wanted: str, facts: LaunchFacts) -> str:
+    """Return the name of the library, or :data:`NO_LIBRARY`. Raises :class:`UsageError` for one that cannot work here.
+
+    ``wanted`` is a name in :data:`LIBRARIES`, or "auto".
+    """
     if wanted == "auto":
         return _auto(facts)
-    if wanted not in get_args(Library):
-        raise UsageError(f"comms={wanted!r}: no such library; choose auto, horovod, torch or mpi")
-    if wanted == "torch" and not (facts.torch_initialised or facts.torch_described):
-        raise UsageError(
-            "comms='torch': torch.distributed is not initialised and the environment does not say how; "
-            "start with torchrun, or call torch.distributed.init_process_group first"
-        )
-    if wanted == "mpi" and not facts.mpi4py:
-        raise UsageError(f"comms='mpi': mpi4py is not installed; {MPI_INSTALL}")
-    if wanted == "horovod" and facts.no_horovod is not None:
-        raise UsageError(f"comms='horovod': {facts.no_horovod}; {stock.HOW_TO_GET_HOROVOD}")
-    return cast(Library, wanted)
+    if wanted not in LIBRARIES:
+        *names, last = LIBRARIES
+        raise UsageError(f"comms={wanted!r}: no such library; choose {', '.join(['auto', *names])} or {last}")
+    problem = LIBRARIES[wanted].unusable(facts)
+    if problem is not None:
+        raise UsageError(f"comms={wanted!r}: {problem}")
+    return wanted
 
 
-def _auto(facts: LaunchFacts) -> World:
-    rules: tuple[tuple[bool, World], ...] = (
+def _auto(facts: LaunchFacts) -> str:
+    rules = (
         (facts.horovod_initialised, "horovod"),
         (facts.torch_initialised, "torch"),
         (facts.horovod_launched, "horovod"),
         (facts.torchrun, "torch"),
         (facts.mpi_size > 0 and facts.mpi4py, "mpi"),
-        (facts.no_horovod is not None, "alone"),
+        (facts.no_horovod is not None, NO_LIBRARY),
     )
     return next((library for holds, library in rules if holds), "horovod")
+
+
+# --- joining
 
 
 def init(wanted: str = "auto") -> Comms:
@@ -93,12 +122,15 @@ def init(wanted: str = "auto") -> Comms:
     ``wanted`` is ``auto``, ``horovod``, ``torch`` or ``mpi``. Raises :class:`UsageError` for a choice that cannot work,
     and for a world of one if the launcher has started more processes.
     """
-    library = decide(wanted, look(os.environ))
+    name = decide(wanted, look(os.environ))
     standby.current().start_fixed_world()
-    worlds = {"horovod": _horovod_world, "torch": _torch_world, "mpi": _mpi_world, "alone": _world_of_one}
-    comms = worlds[library]()
+    comms = _world_of_one() if name == NO_LIBRARY else LIBRARIES[name].join()
     use(comms)
     return comms
+
+
+def _no_horovod(facts: LaunchFacts) -> str | None:
+    return None if facts.no_horovod is None else f"{facts.no_horovod}; {stock.HOW_TO_GET_HOROVOD}"
 
 
 def _horovod_world() -> Comms:
@@ -109,10 +141,23 @@ def _horovod_world() -> Comms:
     return comms
 
 
+def _no_process_group(facts: LaunchFacts) -> str | None:
+    if facts.torch_initialised or facts.torch_described:
+        return None
+    return (
+        "torch.distributed is not initialised and the environment does not say how; "
+        "start with torchrun, or call torch.distributed.init_process_group first"
+    )
+
+
 def _torch_world() -> Comms:
     if not with_torch.is_initialised():
         with_torch.join_world()
     return with_torch.TorchDistributedComms()
+
+
+def _no_mpi4py(facts: LaunchFacts) -> str | None:
+    return None if facts.mpi4py else f"mpi4py is not installed; {MPI_INSTALL}"
 
 
 def _mpi_world() -> Comms:
@@ -128,6 +173,16 @@ def _mpi_world() -> Comms:
 def _world_of_one() -> Comms:
     check_world(1, os.environ)
     return AloneComms()
+
+
+LIBRARIES: Final[Mapping[str, Library]] = {
+    "horovod": Library(_no_horovod, _horovod_world),
+    "torch": Library(_no_process_group, _torch_world),
+    "mpi": Library(_no_mpi4py, _mpi_world),
+}
+"""By name. Which of them "auto" takes: :func:`_auto`."""
+NO_LIBRARY: Final = "alone"
+"""Instead of a name: a world of one process."""
 
 
 def mpi_size(environ: Mapping[str, str]) -> int:
@@ -165,6 +220,39 @@ def _launched_by_horovod(environ: Mapping[str, str]) -> bool:
     return any(name in environ for name in ("HOROVOD_SIZE", "HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_ELASTIC"))
 
 
+# --- rank and size
+
+
+class RankAndSize(NamedTuple):
+    """``rank`` counts from 0, ``size`` is the number of processes."""
+
+    rank: int
+    size: int
+
+
+ALONE = RankAndSize(0, 1)
+
+
+def current() -> RankAndSize:
+    """Return rank and size now: the planned ones while the process is parked, :data:`ALONE` outside of any world."""
+    planned = standby.planned()
+    if planned is not None:
+        return RankAndSize(planned.rank, planned.size)
+    found = comms() or (HorovodComms() if PRESENT else None)
+    if found is None:
+        return _place_in_torch_distributed()
+    try:
+        return RankAndSize(found.rank(), found.size())
+    except ValueError:  # raised before hvd.init() and after hvd.shutdown()
+        return _place_in_torch_distributed()
+
+
+def _place_in_torch_distributed() -> RankAndSize:
+    if distributed.is_available() and distributed.is_initialized():
+        return RankAndSize(distributed.get_rank(), distributed.get_world_size())
+    return ALONE
+
+
 def joined() -> Comms:
     """Return the world that :func:`init`, a State or the script itself has joined.
 
@@ -192,47 +280,3 @@ def local_rank() -> int:
     """Return this process's number on its machine, from 0. If each process has a device, it is the device's number."""
     kept = standby.local_rank()
     return joined().local_rank() if kept is None else kept
-
-
-# --- rank and size
-
-
-class RankAndSize(NamedTuple):
-    """``rank`` counts from 0, ``size`` is the number of processes."""
-
-    rank: int
-    size: int
-
-
-ALONE = RankAndSize(0, 1)
-_in_use: list[Comms] = []
-
-
-def use(comms: Comms | None) -> None:
-    """Take rank and size from ``comms``; with None, from the library that is initialised."""
-    _in_use[:] = [comms] if comms is not None else []
-
-
-def comms() -> Comms | None:
-    """Return the last argument of :func:`use`, or None."""
-    return _in_use[0] if _in_use else None
-
-
-def current() -> RankAndSize:
-    """Return rank and size now: the planned ones while the process is parked, :data:`ALONE` outside of any world."""
-    planned = standby.planned()
-    if planned is not None:
-        return RankAndSize(planned.rank, planned.size)
-    found = comms() or (HorovodComms() if PRESENT else None)
-    if found is None:
-        return _place_in_torch_distributed()
-    try:
-        return RankAndSize(found.rank(), found.size())
-    except ValueError:  # raised before hvd.init() and after hvd.shutdown()
-        return _place_in_torch_distributed()
-
-
-def _place_in_torch_distributed() -> RankAndSize:
-    if distributed.is_available() and distributed.is_initialized():
-        return RankAndSize(distributed.get_rank(), distributed.get_world_size())
-    return ALONE
