@@ -1,4 +1,10 @@
-"""Copies many tensors at once into existing memory."""
+"""Copies the tensors of a State to and from the bytes of a commit.
+
+All copies of a commit are one batch, in which nothing is allocated: training waits for it. Between a CUDA device and
+the host, copies run on a stream of their own, from and to pinned memory. torch takes about 4 µs to queue one of them;
+in that time the bus moves 200 kB. So small tensors that are near each other in a commit go through staging memory on
+the device: they are gathered there at the same distances, and copied in one piece.
+"""
 
 from __future__ import annotations
 
@@ -132,6 +138,9 @@ def _forget_error() -> None:
         torch.zeros(1, device="cuda")  # after this kernel, torch reads and clears the last error
 
 
+# --- small tensors of a device
+
+
 SMALL: Final = 64 << 10
 """Bytes of the largest tensor that is staged."""
 MAX_STAGING_BYTES: Final = 64 << 20
@@ -153,12 +162,16 @@ BITS: Final = {torch.float16: torch.int16, torch.bfloat16: torch.int16}
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Tensors by number, ascending; their first byte in the commit and in staging memory, and the length in bytes."""
+    """Tensors that are copied together."""
 
     numbers: tuple[int, ...]
+    """The tensors, ascending."""
     there: int
+    """Their first byte in the commit."""
     here: int
+    """Their first byte in staging memory."""
     length: int
+    """Bytes, with those between the tensors."""
 
 
 def pieces(layout: Layout, devices: Sequence[torch.device | None]) -> dict[torch.device, list[Piece]]:

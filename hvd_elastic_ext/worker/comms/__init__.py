@@ -1,6 +1,8 @@
 """Collective operations of one world, with one of several libraries.
 
-Belongs here: the ``Comms`` port, and one implementation per library.
+Belongs here: the ``Comms`` port, a module for each library that implements it, and which of them carries the present
+world (``current_world``).
+
 Never here: knowledge of the data; unpickling of anything that a peer sends.
 """
 

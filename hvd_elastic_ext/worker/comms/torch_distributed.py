@@ -1,4 +1,14 @@
-"""``torch.distributed`` behind the ``Comms`` port: worlds of ``torchrun`` or another torch launcher."""
+"""``torch.distributed`` behind the ``Comms`` port: worlds of ``torchrun`` or another torch launcher.
+
+A process group cannot form again within a process: with its world the process ends, and the launcher starts others.
+
+torchrun (torch 2.13, two agents) uses one key-value store for all rounds, so a restarted worker finds the addresses of
+the round before. The variables do not identify a round either, because each agent counts its own restarts. So rank 0
+draws a token for each world, and gives it to every rank that announces itself *now*, under a new name: each world has a
+key space of its own. This does not help when another node becomes rank 0: the same torch then gives some workers the
+old store and some the new one. ``TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`` in the agents' environment gives each round its
+own store, and makes the token unnecessary.
+"""
 
 from __future__ import annotations
 

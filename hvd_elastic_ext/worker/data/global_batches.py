@@ -1,8 +1,8 @@
-"""Batch arithmetic: one global batch for any number of ranks, and the learning rate where the batch grows instead.
+"""A batch sampler over an elastic sampler whose global batches are the same for every number of ranks.
 
-Pure. Horovod averages the gradients of ranks with equal weight, and adds up the micro-batches of one rank. So the
-mean over the global batch results if each micro-batch's mean loss is multiplied by ``size * its samples / samples of
-the global batch``. This is exact for any split.
+Horovod averages the gradients of ranks with equal weight, and adds up the micro-batches of one rank. So the mean over
+the global batch results if each micro-batch's mean loss is multiplied by ``size * its samples / samples of the global
+batch``. This is exact for any split.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Hands a slot's command, environment, directory and descriptors to the rank that ``mpirun`` starts.
+"""A slot's program of the engine ``mpirun``: it hands the slot's resources to the rank that ``mpirun`` starts, and ends
+with it.
 
-Both run as one user on one host, and meet at an abstract socket, which leaves no file. Each gets the user of the other
-from the kernel: it sends nothing to other users, and runs nothing from them.
+Slot and rank run as one user on one host, and meet at an abstract socket, which leaves no file. Each gets the user of
+the other from the kernel: it sends nothing to other users, and runs nothing from them. The agent treats the slot's
+program as the training process: it returns the rank's exit code and forwards signals.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-"""The link of a slot, for a program that waits for its world. It reads one message at a time.
+"""Gets a slot's program its place in a world: it parks, is called, and gets a rank.
 
-It reads nothing beyond that message: the next program needs all later ones.
+It reads the slot's link one message at a time, and nothing beyond that message: the next program needs all later ones.
+
+:mod:`hvd_elastic_ext.worker.process.standby` uses the same messages for another purpose: it has a thread for the link,
+and moves a process with Horovod from one world to the next.
 """
 
 from __future__ import annotations

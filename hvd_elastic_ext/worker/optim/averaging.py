@@ -1,4 +1,8 @@
-"""Averages gradients without Horovod: ``elastic.wrap`` uses this under torchrun and mpirun."""
+"""Optimizers that average gradients over the ranks: ours under torchrun and mpirun, and the step under way of any.
+
+Under Horovod ``elastic.wrap`` returns its ``DistributedOptimizer``. That has no public interface for a step under way:
+only this module reads its bookkeeping.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Batch arithmetic: one global batch for any number of ranks, and the learning rate where the batch grows instead.
-
-Pure. Horovod averages the gradients of ranks with equal weight, and adds up the micro-batches of one rank. So the
-mean over the global batch results if each micro-batch's mean loss is multiplied by ``size * its samples / samples of
-the global batch``. This is exact for any split.
-"""
+"""A learning rate that follows the number of ranks, for scripts whose global batch grows with it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The random number generators of each rank. They are committed and rolled back, never synced.
+"""The random generators of a rank. They are committed and rolled back, never synced.
 
-With the same generator state on all ranks, dropout would drop the same units everywhere.
+With the same generator state on all ranks, dropout would drop the same units everywhere. So they are in the part of a
+commit that stays on its rank, with the name of the program that took it.
 """
 
 from __future__ import annotations
@@ -75,10 +76,12 @@ def _tensor(state: bytes) -> torch.Tensor:
 
 
 class RankLocal(NamedTuple):
-    """``program`` distinguishes programs that may find each other's commits; ``states`` is None without generators."""
+    """The part of a commit that stays on its rank."""
 
     program: str
+    """Distinguishes programs that may find each other's commits."""
     states: dict[str, Any] | None
+    """The random generators; None if the State does not keep them."""
 
 
 def write_rank_local(program: str, *, keep_rng: bool) -> bytes:
@@ -88,7 +91,8 @@ def write_rank_local(program: str, *, keep_rng: bool) -> bytes:
 
 
 def read_rank_local(commit: Commit) -> RankLocal:
-    """Read the result of :func:`write`; empty if the commit was handed over to a slot without a part of its own."""
+    """Read the result of :func:`write_rank_local`; empty in a commit that was handed over to a slot without a part of
+    its own."""
     if not commit.local:
         return RankLocal("", None)
     try:

@@ -1,4 +1,9 @@
-"""Trees of state dicts: which tensors are copied in place, and which are new."""
+"""Trees with tensors: which live tensors take the committed contents, and which are new.
+
+A roll-back copies into the live tensors where they fit, so that other code that holds them sees the committed state.
+While a newcomer creates new ones, all other ranks wait for it, and the first writes to new memory take several times as
+long as the copies: :class:`Reserve` has their memory ready.
+"""
 
 from __future__ import annotations
 
@@ -114,11 +119,7 @@ _Kind = tuple[torch.dtype, torch.Size, tuple[int, ...]]
 
 
 class Reserve:
-    """New tensors by their kind. If there is none of a kind, one is made on request.
-
-    While a newcomer creates its optimizer's state, all other ranks wait for it. The
-    first writes to new memory take several times as long as the copies.
-    """
+    """New tensors by their kind, made in advance. If there is none of a kind, one is made on request."""
 
     def __init__(self) -> None:
         self._free: dict[_Kind, list[Tensor]] = defaultdict(list)

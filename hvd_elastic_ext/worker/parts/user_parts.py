@@ -1,4 +1,9 @@
-"""Trees of state dicts: which tensors are copied in place, and which are new."""
+"""Parts that the user's own code saves and restores: a State of their own class, and handlers registered with Horovod.
+
+Neither declares the attributes in which it saves. So each save commits the attributes that it assigns or changes, and
+they are assigned again before every ``restore``: any such pair restores exactly, even if it does not copy deeply, and
+from the newest commit of any rank.
+"""
 
 from __future__ import annotations
 
@@ -20,29 +25,10 @@ from hvd_elastic_ext.worker.parts import Part
 log = logging.getLogger(__name__)
 
 
-def apart(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes in which a user's own ``save`` saves, as a tree; copies of models by their state."""
-    models = {name: value.state_dict() for name, value in saved.items() if isinstance(value, nn.Module)}
-    return {"values": {name: value for name, value in saved.items() if name not in models}, "models": models}
-
-
-def assign(owner: object, tree: Mapping[str, Any]) -> None:
-    """Give the attributes of ``owner`` the state in ``tree``, from :func:`apart`. Raises :class:`StateError` if a model
-    is missing."""
-    for name, value in tree["values"].items():
-        setattr(owner, name, value)
-    for name, state in tree["models"].items():
-        model = getattr(owner, name, None)
-        if not isinstance(model, nn.Module):
-            raise StateError(f"the commit has a copy of a model under {name!r}, and there is none here")
-        model.load_state_dict(state)
-
-
 class HandlerPart(Part):
     """A handler that the user registered with Horovod for a type of their own.
 
-    A handler keeps its saved state in attributes of its own. These are committed, so that each restore uses the same
-    bytes, and the newest commit of any rank.
+    Its attributes, except the value itself, are what it has saved.
     """
 
     reload = True
@@ -71,11 +57,11 @@ class HandlerPart(Part):
                 "makes it, and does not outlive the process",
                 type(self.handler).__name__, key, type(after[key]).__name__,
             )  # fmt: skip
-        return apart(saved)
+        return _apart(saved)
 
     def restore(self, tree: Any) -> None:
         """Assign the committed attributes to the handler, then run its ``restore``."""
-        assign(self.handler, tree)
+        _assign(self.handler, tree)
         self.handler.restore()
 
     def sync(self) -> None:
@@ -102,8 +88,10 @@ class Content:
     """The content of an attribute at one time. Two are equal if nothing has changed between them."""
 
     data: str
+    """The attribute as text."""
     tensors: list[Tensor] = field(compare=False)
     objects: list[tuple[int, int]]
+    """The objects that it consists of, by id, with the number of torch's writes to each."""
 
 
 class SnapshotPart(Part):
@@ -154,7 +142,7 @@ class SnapshotPart(Part):
                 self._nothing_new(name, contents[name])
         live = self._live()
         saved = {name: value for name, value in vars(self.value).items() if name in self._names}
-        return apart({name: value for name, value in saved.items() if self._is_kept(name, value, live)})
+        return _apart({name: value for name, value in saved.items() if self._is_kept(name, value, live)})
 
     def assigned(self, name: str) -> None:
         """Note that ``value.name`` has been assigned. During a save this marks the attribute as saved."""
@@ -177,7 +165,7 @@ class SnapshotPart(Part):
             if name in self._first:  # no save had ever changed it when this commit was taken
                 setattr(self.value, name, _copy_of(self._first[name]))
         self._names |= names
-        assign(self.value, tree)
+        _assign(self.value, tree)
         self._restore()
 
     def settle(self) -> None:
@@ -280,3 +268,23 @@ def _version(node: Any) -> int:
 
 def _copy_of(content: Content) -> Any:
     return read(content.data, lambda index, kind: content.tensors[index].clone())
+
+
+def _apart(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes in which a user's own ``save`` saves, as a tree; copies of models by their state."""
+    models = {name: value.state_dict() for name, value in saved.items() if isinstance(value, nn.Module)}
+    return {"values": {name: value for name, value in saved.items() if name not in models}, "models": models}
+
+
+def _assign(owner: object, tree: Mapping[str, Any]) -> None:
+    """Give the attributes of ``owner`` the state in ``tree``, from :func:`_apart`.
+
+    Raises :class:`StateError` if a model is missing.
+    """
+    for name, value in tree["values"].items():
+        setattr(owner, name, value)
+    for name, state in tree["models"].items():
+        model = getattr(owner, name, None)
+        if not isinstance(model, nn.Module):
+            raise StateError(f"the commit has a copy of a model under {name!r}, and there is none here")
+        model.load_state_dict(state)

@@ -1,4 +1,7 @@
-"""Measures the speed of this process: step times, without the time of waits for other ranks.
+"""Steps of this process: which calls of an optimizer's ``step()`` are steps of training, and how long they take.
+
+Horovod's optimizer is a generated subclass whose ``step`` calls the original ``step``, and torch hooks both: one step
+of the user calls the hooks twice. Horovod also calls ``step()`` only to make an optimizer's state. Neither counts.
 
 Standard library only.
 """
@@ -118,8 +121,7 @@ _COUNTER: Final = "_hvd_elastic_counter"
 class StepCount:
     """Number of steps that lead to the present state: of an optimizer, else calls of ``commit()``.
 
-    Horovod's optimizer is a generated subclass whose ``step`` calls the original ``step``. torch hooks both, so one
-    step of the user calls the hooks twice. Only the outermost call counts.
+    Of nested calls of ``step`` only the outermost one counts.
     """
 
     def __init__(self, on_step: Callable[[], None]) -> None:

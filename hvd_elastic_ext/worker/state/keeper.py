@@ -1,4 +1,8 @@
-"""The launcher's settings for a worker, from the environment."""
+"""Keeps one State: commit, roll back, agree, sync.
+
+The public classes (``mixin.py``) have the methods of Horovod's State, and call a Keeper. It knows that a State has
+contents, that commits of them lie in memory, and that ranks must agree; how each of these is done is elsewhere.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Holds the commit that the launcher names in memory until it is a checkpoint.
+"""The commit memory of this process's slot: which State has it, and which commit stays in it until it is a checkpoint.
 
-The launcher names a future commit, so that all ranks hold the same one. This process reports the side that contains it.
-The agent owns the memory: it reads the side while training commits to the others, and clears the mark afterwards. If
-the job ends with that commit, training waits there.
+The agent (or torchrun's keeper) owns the memory, so its commits outlive this process. One State at a time has it.
+
+For a checkpoint the launcher names a future commit, so that all ranks hold the same one. This process reports the side
+that contains it. The agent reads that side while training commits to the others, and clears the mark afterwards. If the
+job ends with that commit, training waits there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Decides which rank sends its commit, and which part. Every rank decides the same, from one table of all commits."""
+"""Brings the newest commit to every rank: a table of all ranks' commits, the election of a root, and its broadcast.
+
+Every rank elects the same root from one table. What the root sends depends on what the others hold: nothing if all hold
+the same commit, only the loose values if nothing else differs. A fingerprint of all shared state shows whether the
+ranks are equal afterwards.
+"""
 
 from __future__ import annotations
 
@@ -31,34 +36,37 @@ class Send(Enum):
 
 
 class Candidate(NamedTuple):
-    """The last commit of one rank. All fields are integers: a row of a table that the ranks sum up.
-
-    Two commits with the same ``layout_digest`` have the same tensors; with the same ``loose_digest``, also the same
-    loose contents. ``firm_digest``: the digest of the firm contents if they have changed outside a world's steps, else
-    0. ``proposal``: the lineage that this rank would begin. ``entered``: the last generation that it was part of.
-    ``imported``: 2 if it has loaded an earlier checkpoint, 1 if it has looked for one and found none, else 0.
-    ``call``: the training call in which the commit was made. ``in_call``: the one that the rank is in, 0 outside of
-    any; ``past`` and the rest: see ``worker/calls/meeting.py``.
-    """
+    """The last commit of one rank. All fields are integers: a row of a table that the ranks sum up."""
 
     lineage: int
+    """This and the next three: the commit's identity."""
     incarnation: int
     generation: int
     number: int
     step: int
     loose: int
+    """This and the next three: lengths of the commit's regions, in bytes."""
     data: int
     layout: int
     tree: int
     layout_digest: int
+    """Two commits with the same one have the same tensors."""
     loose_digest: int
+    """With the same one, they also have the same loose contents."""
     firm_digest: int
+    """The digest of the firm contents if they have changed outside a world's steps, else 0."""
     proposal: int
+    """The lineage that this rank would begin."""
     entered: int
+    """The last generation that it was part of."""
     imported: int = 0
+    """2 if it has loaded an earlier checkpoint, 1 if it has looked for one and found none, else 0."""
     call: int = 0
+    """The training call in which the commit was made."""
     in_call: int = 0
+    """The call that the rank is in, 0 outside of any."""
     past: int = 0
+    """This and the rest: as in :class:`~hvd_elastic_ext.worker.calls.meeting.Row`."""
     left: int = 0
     generators: int = 0
     begun: int = 0
@@ -81,11 +89,13 @@ class Candidate(NamedTuple):
 
 
 class Election(NamedTuple):
-    """``root`` sends; the world continues as ``lineage`` in ``generation``."""
+    """What all ranks do in this sync."""
 
     root: int
+    """The rank that sends."""
     send: Send
     lineage: int
+    """The world continues as this lineage, in this generation."""
     generation: int
     reason: str
 
@@ -213,7 +223,7 @@ def same_everywhere(digest: str, comms: Comms) -> bool:
     return comms.max(number, name="digest.max") == -comms.max(-number, name="digest.min")
 
 
-# --- whether all have the same
+# --- whether all are equal
 
 
 def fingerprint(tree: Any) -> str:

@@ -1,4 +1,7 @@
-"""Host updates that have arrived and are not yet part of a world."""
+"""Host updates that have arrived and are not yet part of a world.
+
+Without torch: every script under an agent that imports Horovod loads this.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class HostsUpdate:
-    """The set of hosts is about to change.
-
-    ``generation``: the number of the set. It only grows, which shows messages that
-    come twice or late. ``deadline``: when hosts will be gone, in seconds of the
-    receiver's monotonic clock; None if no host has a deadline.
-    """
+    """The set of hosts is about to change."""
 
     generation: int
+    """The number of the set. It only grows, which shows messages that come twice or late."""
     reason: str = ""
     deadline: float | None = None
+    """When hosts will be gone, in seconds of the receiver's monotonic clock; None if no host has a deadline."""
 
 
 class Inbox:

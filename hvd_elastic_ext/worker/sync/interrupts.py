@@ -1,5 +1,10 @@
 """Decides when this process's world ends for a change of hosts, from this rank's notices and the agreement of all
-ranks."""
+ranks.
+
+The ranks agree without waiting for the answer. After each optimizer step every rank starts a tiny reduction, and reads
+the result of the one before, which has arrived together with the gradients. So a notice takes effect one check later,
+at the same step on every rank.
+"""
 
 from __future__ import annotations
 
