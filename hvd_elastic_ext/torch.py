@@ -228,7 +228,9 @@ def load_checkpoint(state: Any, source: Source, names: Names = None) -> bool:
     start of training, or for a State that is not ours.
     """
     if not isinstance(state, StateMethods):
-        raise UsageError(f"{type(state).__name__} takes no checkpoint; use elastic.TorchState, or elastic.ElasticMixin")
+        raise UsageError(
+            f"{type(state).__name__} cannot load a checkpoint; use elastic.TorchState, or elastic.ElasticMixin"
+        )
     return state._keeper.load(source, names)
 
 

@@ -36,7 +36,7 @@ WORTH_A_THREAD: Final = 1 << 20
 
 UNEQUAL: Final = "ranks got different ones"
 LOST: Final = "a rank was lost before they were compared"
-FOREIGN: Final = "its State is Horovod's own; --adopt, or an import, gives it ours"
+FOREIGN: Final = "its State is Horovod's own; use --adopt, or elastic.TorchState"
 
 
 class End(NamedTuple):
@@ -426,8 +426,8 @@ class Calls:
                 if call_results.amend(self._past, parts, limit=self._limit) is None:
                     return
         log.warning(
-            "what collectives returned before the first call has no room (%s): a process that comes later gets what "
-            "they returned when the job was started before",
+            "there is no room (%s) for what collectives returned before the first call: a process that comes later "
+            "gets what they returned at an earlier start of the job",
             call_results.LIMIT,
         )
 
@@ -440,8 +440,8 @@ class Calls:
         other = collectives.first_other(known or (), now) if over > 0 else None
         if other is not None:
             log.warning(
-                "%s before the first call returns something else than at an earlier start of the job, when %s trained, "
-                "whose results are kept: seed what is random there (a permutation of the data)",
+                "%s before the first call returns something else than at an earlier start of the job, in which %s "
+                "trained and whose results are kept: seed what is random there, such as a permutation of the data",
                 other.words,
                 "call 1 was" if over == 1 else f"calls 1 to {over} were",
             )
@@ -528,7 +528,7 @@ class Calls:
         if names and names[0] not in self._named:
             self._named.update(names)
             log.warning(
-                "%s assigns %s outside of itself, which a process that skips a finished call does not have; return it, "
+                "%s assigns %s outside itself, and a process that skips a finished call does not get that; return it, "
                 "or keep it in the State",
                 getattr(function, "__name__", "the training function"),
                 ", ".join(names),

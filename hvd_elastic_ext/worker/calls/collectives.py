@@ -98,7 +98,7 @@ class Record:
         except Exception as error:  # noqa: BLE001 - whatever the script's own types raise: a record must not end a script
             why = f"it cannot be kept: {' '.join(str(error).split())[:_LONGEST]}"
         if size > self._left or (text is not None and len(text) > _TEXT_PER_BYTE * self._left + _LONGEST):
-            text, why, self._full = None, f"with it, results have more than {MOST_BYTES >> 20} MiB", True
+            text, why, self._full = None, f"with it, the recorded results have more than {MOST_BYTES >> 20} MiB", True
             del self.entries[number + 1 :]
         elif text is not None:
             self._left -= size
@@ -192,12 +192,12 @@ class Replay:
         if self._known is None:
             raise ValueError("what it returned to the others is not known here")
         if self._at >= len(self._known):
-            raise ValueError("the others had no further one there")
+            raise ValueError("the others called no further one there")
         entry = self._known[self._at]
         if (entry.kind, entry.name) != (kind, name):
-            raise ValueError(f"the others had {entry.words} there")
+            raise ValueError(f"the others called {entry.words} there")
         if entry.given != given:
-            raise ValueError(f"the others gave {entry.given}, and not {given}")
+            raise ValueError(f"the others passed {entry.given}, not {given}")
         if entry.value is None and kind != BARRIER:
             raise ValueError(f"what it returned to the others was not recorded: {entry.why}")
         self._at += 1

@@ -160,7 +160,7 @@ class Finished(NamedTuple):
 
 
 def read(entry: call_results.Entry, data: bytearray) -> Finished:
-    """Read a result. Raises ``ValueError`` for bytes that are none."""
+    """Read a result. Raises ``ValueError`` for bytes that are not a result."""
     content = decode(data)
     head, where = content.head, call_results.result_of(entry.call)
     return Finished(

@@ -108,7 +108,7 @@ def is_memory(descriptor: int) -> bool:
 def inherited(given: str) -> tuple[int, ...]:
     """Read the descriptors' numbers from the variable's value."""
     if re.fullmatch(r"\d+(,\d+)+", given) is None:
-        raise UsageError(f"{COMMITS}={given!r}: not two or more descriptors such as 7,8; unset it")
+        raise UsageError(f"{COMMITS}={given!r} is not a list of two or more descriptors, such as 7,8; unset it")
     return tuple(map(int, given.split(",")))
 
 
@@ -185,7 +185,7 @@ def make_private(directory: Path) -> None:
     status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise StateError(
-            f"commit memory: {directory} is not a directory of this user's alone; "
+            f"commit memory: {directory} is not a private directory of this user; "
             "remove it, or set XDG_RUNTIME_DIR to a directory of your own"
         )
 

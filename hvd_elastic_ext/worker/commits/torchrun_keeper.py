@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
     directory, pid, started = Path(arguments[0]), int(arguments[1]), int(arguments[2])
     watch = watch_process(pid)
     if start_time(pid) != started:
-        sys.stderr.write(f"process {pid} is not the torchrun agent any more\n")
+        sys.stderr.write(f"process {pid} is no longer the torchrun agent\n")
         return 1
     listener = _listen(directory)
     if os.fork():

@@ -260,7 +260,7 @@ def joined() -> Comms:
     """
     known = comms()
     if known is None and not (with_horovod.is_initialised() or with_torch.is_initialised()):
-        raise UsageError("this process is in no world yet; call elastic.init() first")
+        raise UsageError("this process has not joined a world yet; call elastic.init() first")
     return known or init()
 
 

@@ -43,7 +43,7 @@ class HorovodComms(Comms):
     """
 
     def __init__(self) -> None:
-        demand("this process is in no world")
+        demand("this process is not in a world")
 
     def rank(self) -> int:
         """This process's rank in Horovod's present world, not a planned one."""

@@ -86,7 +86,7 @@ class ElasticStream(IterableDataset[Any]):
         Call it once per batch, in the order of the batches.
         """
         if self._assignment is None:
-            raise UsageError("ElasticStream.record_batch: nothing has been dealt yet; iterate over a loader first")
+            raise UsageError("ElasticStream.record_batch: nothing has been assigned yet; iterate over a loader first")
         self._consumed = self._assignment.consume(self._consumed, batch_size)
 
     @property
@@ -121,7 +121,7 @@ class ElasticStream(IterableDataset[Any]):
         """Load the progress. Raises :class:`DataError` if it is of other shards."""
         if state_dict["shards"] != self._fingerprint:
             raise DataError(
-                "ElasticStream: this progress was recorded over another list of shards; "
+                "ElasticStream: this progress is of another list of shards; "
                 "give the same names in the same order on every rank and in every run"
             )
         left = state_dict["left"]
@@ -233,7 +233,7 @@ class StreamLoader(DataLoader[Any]):
     def __init__(self, stream: ElasticStream, **options: Any) -> None:
         for option, bad, why in _UNFIT:
             if options.get(option) == bad:
-                raise UsageError(f"ElasticStream.loader: {option}={bad} does not work, {why}")
+                raise UsageError(f"ElasticStream.loader: {option}={bad} does not work: {why}")
         super().__init__(stream, **options)
 
     def __iter__(self) -> Any:
@@ -252,7 +252,7 @@ class StreamLoader(DataLoader[Any]):
 
 _UNFIT: Final = (
     ("persistent_workers", True, "loader processes must start from the records that are left by then"),
-    ("in_order", False, "which records were consumed is known by the order of the batches"),
+    ("in_order", False, "the order of the batches shows which records were consumed"),
 )
 _KEEP: Final = "shards must stay as they are while a job reads them"
 _END: Final = object()

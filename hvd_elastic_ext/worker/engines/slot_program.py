@@ -39,7 +39,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     try:
         link, engine = LauncherLink.of(environ), environ.get(names.ENGINE, "")
         if engine not in RUN:
-            _complain(f"--engine {engine}: its worlds cannot be entered; known are {', '.join(RUN)}")
+            _complain(f"--engine {engine} is not known here; known are {', '.join(RUN)}")
             return names.NOT_STARTED
         standby = SlotStandby(link, environ)
         membership = standby.join()

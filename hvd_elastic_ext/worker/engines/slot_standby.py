@@ -42,7 +42,7 @@ class LauncherLink:
         """Return the link that ``environ`` names. Raises :class:`LinkClosed` if there is none."""
         number = environ.get(LINK, "")
         if not is_announced(environ) or not number.isdigit():
-            raise LinkClosed("an agent of hvd-elastic is to start this program, with a link")
+            raise LinkClosed("this program has no link to an agent; only `hvd-elastic run` starts it")
         try:
             return cls(int(number))
         except OSError as error:

@@ -377,7 +377,8 @@ class OptimizerPart(Part):
         if missing:
             raise StateError(
                 f"the optimizer's commit has other parameter groups than this one, and {missing[0] or 'a parameter'} "
-                "is in no model of this State; give the State the model, and build the same optimizer on every rank"
+                "is not in any model of this State; give the State the model, and build the same optimizer on every "
+                "rank"
             )
         return [[known[name] for name in group if name is not None] for group in names]
 
@@ -454,7 +455,7 @@ def _loading(value: object, *more: type[Exception]) -> Iterator[None]:
     except (HorovodInternalError, HostsUpdatedInterrupt):  # a user's loader may communicate with other ranks
         raise
     except unfit as error:
-        what = "another model" if isinstance(value, nn.Module) else f"something else than this {type(value).__name__}"
+        what = "another model" if isinstance(value, nn.Module) else f"something other than this {type(value).__name__}"
         text = " ".join(str(error).split())
         shown = text if isinstance(error, RuntimeError) else f"{type(error).__name__}: {text}"
         raise StateError(f"the commit is of {what}: {shown}") from error

@@ -53,8 +53,8 @@ class HandlerPart(Part):
         for key in sorted(fresh - saved.keys() - self._left_out):
             self._left_out.add(key)
             log.warning(
-                "%s.save keeps something in %s (%s) that cannot be committed: it rolls back as far as its restore "
-                "makes it, and does not outlive the process",
+                "%s.save keeps something in %s (%s) that cannot be committed: it is rolled back only as far as its "
+                "restore does so, and does not outlive the process",
                 type(self.handler).__name__, key, type(after[key]).__name__,
             )  # fmt: skip
         return _apart(saved)
@@ -229,8 +229,8 @@ class SnapshotPart(Part):
         if name not in self._left_out:
             self._left_out.add(name)
             log.warning(
-                "%s.save puts something into self.%s (%s) that cannot be committed: it rolls back as far as restore "
-                "makes it, and does not outlive the process",
+                "%s.save puts something into self.%s (%s) that cannot be committed: it is rolled back only as far as "
+                "restore does so, and does not outlive the process",
                 type(self.value).__name__, name, type(value).__name__,
             )  # fmt: skip
         return False
@@ -286,5 +286,5 @@ def _assign(owner: object, tree: Mapping[str, Any]) -> None:
     for name, state in tree["models"].items():
         model = getattr(owner, name, None)
         if not isinstance(model, nn.Module):
-            raise StateError(f"the commit has a copy of a model under {name!r}, and there is none here")
+            raise StateError(f"the commit has a copy of a model under {name!r}, but this State has none")
         model.load_state_dict(state)

@@ -192,8 +192,7 @@ class _Collective:
         if between.together:
             if not told:
                 log.warning(
-                    "%s %s acts anew, and so do all that follow, until the next call: this job was started again, and "
-                    "%s",
+                    "%s %s runs again, as do all that follow, until the next call: this job was started again, and %s",
                     call,
                     where,
                     why,
@@ -204,7 +203,7 @@ class _Collective:
         if not told:
             standby.current().leave_barriers(between.call)
             log.warning(
-                "%s %s acts on this process alone, and so do all that follow, until the next call: this process "
+                "%s %s acts on this process alone, as do all that follow, until the next call: this process "
                 "comes later than the others, and %s",
                 call,
                 where,
@@ -237,7 +236,7 @@ def _tell_of_the_ranks(call: str, got: Got) -> None:
         _told_sizes.add(got.entry.size)
         log.warning(
             "%s returns what it returned to the %d processes that ran it together earlier: this process was not among "
-            "them (later ones of that kind are not named)",
+            "them (further calls like this are not reported)",
             call,
             got.entry.size,
         )

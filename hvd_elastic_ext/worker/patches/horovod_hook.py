@@ -69,7 +69,7 @@ def basics(module: Any) -> None:
         process = standby.current()
         if process.fixed_world:
             raise UsageError(
-                f"hvd.init(): --engine {os.environ[ENGINE]} starts no world of Horovod's; call elastic.init() instead "
+                f"hvd.init(): with --engine {os.environ[ENGINE]} Horovod has no world; call elastic.init() instead "
                 "(with mpirun it needs mpi4py), or leave --engine out"
             )
         if not process.link.connected or self.is_initialized():
@@ -331,14 +331,14 @@ def _refuse(comm: Any, process_sets: Any) -> None:
     for name, value in (("comm", comm), ("process_sets", process_sets)):
         if value is not None and value != []:
             raise UsageError(
-                f"hvd.init({name}=…): an elastic job cannot have it, Horovod does not bring it through a resize; "
+                f"hvd.init({name}=…): an elastic job cannot have it, because Horovod loses it in a resize; "
                 "call hvd.init() without it, or start the job without hvd-elastic"
             )
     for name in ("HOROVOD_AUTOTUNE", "HOROVOD_DYNAMIC_PROCESS_SETS"):
         if os.environ.get(name, "0").strip() not in ("", "0"):  # the script has set it: the launcher refuses it
             raise UsageError(
-                f"{name}={os.environ[name]}: an elastic job cannot have it, Horovod crashes on the first resize with "
-                "it; take it out of the script, or start the job without hvd-elastic"
+                f"{name}={os.environ[name]}: an elastic job cannot have it, because Horovod crashes on the first "
+                "resize with it; take it out of the script, or start the job without hvd-elastic"
             )
 
 

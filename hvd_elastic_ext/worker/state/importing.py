@@ -59,18 +59,18 @@ class Importing:
         """Check the reports of all ranks. Raises :class:`StateError` if some have looked for a file and none has it."""
         word, self.word = self.word, 0
         if not started and self.HELD not in words and self.ABSENT in words:
-            where = self._where if word else "what other ranks look for"
-            raise StateError(f"{where}: no rank has such a file; give its path as it is on at least one host")
+            where = self._where if word else "the file that other ranks look for"
+            raise StateError(f"{where}: no rank has it; give its path as it is on at least one host")
 
 
 def named(source: Source) -> str:
     """Return the name of the source for messages."""
-    return "what was given" if isinstance(source, Mapping) else os.fspath(source)
+    return "the given dict" if isinstance(source, Mapping) else os.fspath(source)
 
 
 def _put(inventory: Inventory, tree: Any, names: Names) -> None:
     if not isinstance(tree, Mapping):
-        raise StateError(f"it is a {type(tree).__name__}, not a dict with names")
+        raise StateError(f"it holds a value of type {type(tree).__name__}, not a dict with names")
     chosen = _chosen(inventory, tree, names)
     ready = {name: _fitted(inventory.parts[name], given, name) for name, given in chosen if name in inventory.parts}
     for name, fitted in ready.items():
@@ -92,7 +92,7 @@ def _chosen(inventory: Inventory, tree: Mapping[str, Any], names: Names) -> list
         foreign = [name for name in tree if not _has(inventory, known, name)]
         # A value of None may be absent: for example the optimizer of a State without one.
         absent = sorted(name for name in known - tree.keys() if values.get(name, name) is not None)
-        _demand(foreign, absent, "; say by names={…} what is to be taken")
+        _demand(foreign, absent, "; say with names={…} what to take")
         return list(tree.items())
     wanted = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
     foreign = [name for name in wanted if not _has(inventory, known, name)]

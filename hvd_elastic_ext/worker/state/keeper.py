@@ -96,7 +96,7 @@ def _seconds(text: str) -> float:
 
 def _number(name: str, text: str) -> int:
     if not text.isdigit():
-        raise UsageError(f"environment variable {name} is {text!r}; it is a number, set by the launcher of the workers")
+        raise UsageError(f"environment variable {name} is {text!r}; the launcher sets it, to a number")
     return int(text)
 
 
@@ -488,7 +488,7 @@ class Keeper:
             if not changed_only or self._difference() is not None:
                 self.seal()
         except Exception as error:  # a user's own save may raise anything
-            log.exception("what training left is not committed; the job's last checkpoint is older than that")
+            log.exception("the final state of training is not committed; the job's last checkpoint is older")
             self._record(
                 "not_sealed", reason=f"the last commit failed: {type(error).__name__}: {error}"[:LONGEST_REASON]
             )
@@ -638,7 +638,7 @@ class Keeper:
         """Start from an earlier checkpoint. Return False if this rank has a newer commit, or if the file does not exist
         here."""
         if self._generation:
-            raise UsageError("a checkpoint from before is loaded before training: before train(state) is called")
+            raise UsageError("load_checkpoint comes before training; call it before train(state)")
         if self._inherited:
             log.warning("%s is not loaded: training goes on after step %d", named(source), self._last().record.step)
         elif self._importing.take(source, self._inventory, names):

@@ -128,7 +128,7 @@ class StateMethods:
     def __setattr__(self, name: str, value: Any) -> None:
         keeper = self.__dict__.get("_keeper")
         if keeper is not None and isinstance(value, Checkpoint):
-            raise UsageError(f"state.{name}: an elastic.Checkpoint is given before a State is built, or used")
+            raise UsageError(f"state.{name}: an elastic.Checkpoint must be given before a State is built, or used")
         changed = keeper is not None and keeper.assigning(name, value)
         super().__setattr__(name, value)
         if changed:

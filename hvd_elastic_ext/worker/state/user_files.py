@@ -148,7 +148,7 @@ def _files(folder: Path) -> Iterator[tuple[str, Tensor]]:
     if not paths:
         raise StateError("save of checkpoint= has written no file into its folder")
     if len(paths) > MAX_FILES:
-        raise StateError(f"save of checkpoint= has written {len(paths)} files; more than {MAX_FILES} are not taken")
+        raise StateError(f"save of checkpoint= has written {len(paths)} files; at most {MAX_FILES} are allowed")
     for path in paths:
         name = path.relative_to(folder).as_posix()
         facts = path.lstat()
@@ -178,19 +178,19 @@ def take_back(own: Checkpoint | None, commit: Commit) -> None:
     """Let ``load`` read the files of ``commit``. Raises :class:`StateError`; an error of ``load`` is its cause."""
     if own is None:
         raise StateError(
-            "it holds files that a save function of the user's wrote, and this State has none; "
+            "it holds files that a save function has written, and this State has no functions; "
             "give it checkpoint=elastic.Checkpoint(save=…, load=…)"
         )
     files = read(trees.decode(commit.tree)[FILES], lambda index, kind: commit.views[index])
     parts = files.values() if isinstance(files, dict) else [files]
     if not all(isinstance(data, Tensor) and data.dtype == torch.uint8 for data in parts):
-        raise StateError("it has something in it that is not a file")
+        raise StateError("it contains something that is not a file")
     try:
         with _folder() as folder:
             put(folder, {name: data.numpy() for name, data in files.items()})
             _load(own, folder)
     except ValueError as error:
-        raise StateError(f"it has a file that is none: {error}") from error
+        raise StateError(f"one of its files is not valid: {error}") from error
     except OSError as error:
         raise StateError(f"its files cannot be written for load of checkpoint=: {error}; see TMPDIR") from error
 

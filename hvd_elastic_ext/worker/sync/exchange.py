@@ -110,7 +110,7 @@ def elect(candidates: Sequence[Candidate]) -> Election:
     if not any(candidate.lineage for candidate in candidates):
         words = [candidate.imported for candidate in candidates]
         root = words.index(2) if 2 in words else 0
-        reason = f"first sync: rank {root} sends" + (", which has a checkpoint from before" if 2 in words else "")
+        reason = f"first sync: rank {root} sends" + (", which has loaded an earlier checkpoint" if 2 in words else "")
         return Election(root, Send.ALL, candidates[root].proposal, generation, reason)
     newest = max(map(_commit, candidates), key=_age)
     holders = [rank for rank, candidate in enumerate(candidates) if _commit(candidate) == newest]

@@ -166,12 +166,12 @@ def lambda_scheduler() -> Any:
 @pytest.mark.parametrize(
     ("value", "tree", "why"),
     [
-        (Own(), {}, "something else than this Own: KeyError: 'items'"),
-        (Own(), None, "something else than this Own: TypeError: 'NoneType' .*"),
-        (torch.amp.GradScaler("cpu"), {"other": 1}, "something else than this GradScaler: KeyError: 'scale'"),
-        (lambda_scheduler(), {"gamma": 1.0}, "something else than this LambdaLR: KeyError: 'lr_lambdas'"),
-        (torch.Generator(), torch.zeros(3, dtype=torch.uint8), "something else than this Generator: .*"),
-        (torch.Generator(), 3, "something else than this Generator: TypeError: .*"),
+        (Own(), {}, "something other than this Own: KeyError: 'items'"),
+        (Own(), None, "something other than this Own: TypeError: 'NoneType' .*"),
+        (torch.amp.GradScaler("cpu"), {"other": 1}, "something other than this GradScaler: KeyError: 'scale'"),
+        (lambda_scheduler(), {"gamma": 1.0}, "something other than this LambdaLR: KeyError: 'lr_lambdas'"),
+        (torch.Generator(), torch.zeros(3, dtype=torch.uint8), "something other than this Generator: .*"),
+        (torch.Generator(), 3, "something other than this Generator: TypeError: .*"),
     ],
     ids=["own", "none", "scaler", "scheduler", "generator", "number"],
 )

@@ -239,7 +239,7 @@ def test_what_an_earlier_process_has_committed_is_newer_and_that_is_said(
     before = state.epoch
     with caplog.at_level(logging.WARNING):
         assert elastic.load_checkpoint(state, old) is False
-    assert "what was given is not loaded: training goes on after step 0" in caplog.text
+    assert "the given dict is not loaded: training goes on after step 0" in caplog.text
     assert state.epoch == before
 
 

@@ -131,7 +131,7 @@ def test_a_script_of_horovods_is_told_what_to_call_instead(job: Job) -> None:
     script = (sys.executable, "-c", "import horovod.torch as hvd; hvd.init()")
     with job.run(*job.command("torchrun", "--failure-budget", "0", processes=1, script=script)) as process:
         assert process.wait(200) == 1
-    assert "hvd.init(): --engine torchrun starts no world of Horovod's; call elastic.init() instead" in process.output
+    assert "hvd.init(): with --engine torchrun Horovod has no world; call elastic.init() instead" in process.output
 
 
 def test_without_mpirun_that_is_said_in_one_line(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,4 +65,4 @@ def test_a_checkpoint_file_that_no_rank_has_gives_one_line(launched: Launched) -
     job = ["-np", 2, "--state-dir", launched.directory / "state", sys.executable, CONTINUER, launched.directory]
     with launched.run(*job) as process:
         assert process.wait(200) == 1
-        assert "no rank has such a file; give its path as it is on at least one host" in process.output
+        assert "no rank has it; give its path as it is on at least one host" in process.output

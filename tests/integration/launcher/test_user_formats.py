@@ -54,7 +54,7 @@ def test_training_from_user_files_ends_with_the_same_weights(
     shutil.rmtree(newest)  # so that steps are done again
     with launched.run(*job(launched, steps=steps)) as refused:
         assert refused.wait(120) != 0, refused.output
-    assert "it holds files that a save function of the user's wrote, and this State has none" in refused.output
+    assert "it holds files that a save function has written, and this State has no functions" in refused.output
     assert "done" not in refused.stdout
     launched.journal.unlink()
     with launched.run(*job(launched, "own", steps=steps)) as resumed:

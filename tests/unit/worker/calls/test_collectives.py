@@ -54,15 +54,15 @@ def test_the_same_calls_get_what_the_others_got() -> None:
         found.append(got.value)
     assert repr(found) == repr(values)
     assert replay.next(*MEAN) is None
-    assert replay.why == "the others had no further one there"
+    assert replay.why == "the others called no further one there"
 
 
 @pytest.mark.parametrize(
     ("call", "why"),
     [
-        (("allreduce", "sum", "float32[1]"), "the others had hvd.allreduce(name='mean') there"),
-        (("allreduce_", "mean", "float32[1]"), "the others had hvd.allreduce(name='mean') there"),
-        (("allreduce", "mean", "float32[2]"), "the others gave float32[1], and not float32[2]"),
+        (("allreduce", "sum", "float32[1]"), "the others called hvd.allreduce(name='mean') there"),
+        (("allreduce_", "mean", "float32[1]"), "the others called hvd.allreduce(name='mean') there"),
+        (("allreduce", "mean", "float32[2]"), "the others passed float32[1], not float32[2]"),
     ],
 )
 def test_another_order_name_kind_shape_or_type_ends_it_for_all_that_follow(
@@ -112,7 +112,10 @@ def test_what_is_too_large_ends_the_record_and_is_named(large: object) -> None:
     replay = Replay(entries(found))
     assert replay.next(*MEAN) is not None
     assert replay.next(*CONFIG) is None
-    assert replay.why == "what it returned to the others was not recorded: with it, results have more than 4 MiB"
+    assert (
+        replay.why
+        == "what it returned to the others was not recorded: with it, the recorded results have more than 4 MiB"
+    )
     assert len(found.entries) == 2
 
 
@@ -283,7 +286,7 @@ def test_a_start_without_room_for_another_record_says_so_and_goes_on(
     calls.between.record.end(calls.between.record.begin(*MEAN, size=2), torch.tensor([2.5]))
     calls.begin(train)
     calls.met([calls.row()], AloneComms())
-    assert "has no room (HVD_ELASTIC_RESULTS_BYTES)" in caplog.text
+    assert "there is no room (HVD_ELASTIC_RESULTS_BYTES)" in caplog.text
     assert got(late(past)) == [1.5]
 
 

@@ -195,7 +195,7 @@ def test_an_abandoned_world_makes_the_program_start_again(agent: Agent, started:
 def test_without_an_agent_nothing_is_run() -> None:
     done = subprocess.run([sys.executable, "-m", PROGRAM, "true"], capture_output=True, text=True, check=False)
     assert done.returncode == 125
-    assert done.stderr == "hvd-elastic: an agent of hvd-elastic is to start this program, with a link\n"
+    assert done.stderr == "hvd-elastic: this program has no link to an agent; only `hvd-elastic run` starts it\n"
 
 
 def test_the_world_of_an_unknown_engine_is_not_entered_as_another_ones(agent: Agent, started: Any) -> None:

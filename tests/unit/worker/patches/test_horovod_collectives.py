@@ -154,7 +154,7 @@ def test_another_call_is_one_line_and_all_that_follow_act_alone(
     assert process.left == [0]
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith("hvd.allreduce(name='other') before the first call acts on this process alone")
-    assert "the others had hvd.allreduce_(name='weights') there" in line
+    assert "the others called hvd.allreduce_(name='weights') there" in line
 
 
 def test_within_a_training_function_and_without_our_module_nothing_is_recorded(
