@@ -47,14 +47,16 @@ Given = str
 
 
 class Entry(NamedTuple):
-    """One collective. ``name``: as the script gave it. ``size``: processes of its world. ``value``: its result as text;
-    None with the reason in ``why``."""
+    """One collective."""
 
     kind: str
     name: str | None
+    """As the script gave it."""
     given: Given
     size: int
+    """Processes of its world."""
     value: str | None = None
+    """Its result as text; None with the reason in ``why``."""
     why: str = ""
 
     @property

@@ -16,49 +16,54 @@ from hvd_elastic_ext.worker.calls.collectives import EMPTY
 
 
 class Row(NamedTuple):
-    """One rank. ``call``: the call that it is in; 0 outside of any, where ranks do nothing about calls.
-
-    ``past``: number of results that it has. ``left``: the digest of what its last call has returned, until that was
-    compared; 0 if it has not run that call itself; :data:`REFUSED`. ``generators`` and ``others``: the digests of
-    torch's random generators then, and of others. ``collectives``: the digest of what the script's collectives have
-    returned since then, 0 if this rank has not run them together with others. ``known``: in call 1, that digest in the
-    past. ``begun``: the digest of torch's random generators when this call began.
-    """
+    """What one rank knows of its calls."""
 
     call: int
+    """The call that it is in; 0 outside of any, where ranks do nothing about calls."""
     past: int
+    """Number of results that it has."""
     left: int = 0
+    """The digest of what its last call has returned, until that was compared; 0 if it has not run that call itself;
+    :data:`REFUSED`."""
     generators: int = 0
+    """The digest of torch's random generators after that call."""
     others: int = 0
+    """The same of other random generators."""
     collectives: int = 0
+    """The digest of what the script's collectives have returned since then; 0 if this rank has not run them together
+    with others."""
     known: int = 0
+    """In call 1, that digest in the past."""
     begun: int = 0
+    """The digest of torch's random generators when this call began."""
 
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """What follows.
-
-    ``keeps``: ranks that add what their last call has left behind to their past. ``generators``, ``others``: whether
-    these random generators are equal on them. ``differs``: whether torch's differ on those that have run the call, and
-    are not seeded alike before this one, whoever keeps its result. ``refused``: why they do not. ``drops``: ranks that
-    have added it before it was compared, and take it away. ``sender``: the rank that then sends its past to those in
-    ``receives``. ``over``: ranks whose call is over; the others meet again if there are any. ``unequal``: whether
-    collectives have returned different things to the ranks. ``amends``: ranks whose past has the collectives of an
-    earlier start of the job, and gets those of this one.
-    """
+    """What follows from the rows of all ranks."""
 
     keeps: frozenset[int] = frozenset()
+    """Ranks that add what their last call has left behind to their past."""
     drops: frozenset[int] = frozenset()
+    """Ranks that have added it before it was compared, and take it away."""
     generators: bool = False
+    """Whether torch's random generators are equal on those that keep it."""
     others: bool = False
+    """Whether other random generators are."""
     refused: str = ""
+    """Why no rank keeps it; empty if some do."""
     sender: int | None = None
+    """The rank that then sends its past to those in ``receives``."""
     receives: frozenset[int] = frozenset()
     over: frozenset[int] = frozenset()
+    """Ranks whose call is over. If there are any, the others meet again."""
     unequal: bool = False
+    """Whether collectives have returned different things to the ranks."""
     amends: frozenset[int] = frozenset()
+    """Ranks whose past has the collectives of an earlier start of the job, and gets those of this one."""
     differs: bool = False
+    """Whether torch's generators differ on those that have run the call, and are not seeded alike before this one,
+    whoever keeps its result."""
 
 
 NOTHING = Meeting()

@@ -40,20 +40,24 @@ OTHERS: Final = Generators(("python", "numpy"))
 
 
 class Content(NamedTuple):
-    """The last content of a State: the record of its commit, and its shared bytes (data, layout and tree)."""
+    """The last content of a State."""
 
     record: Record
+    """That of its commit."""
     shared: memoryview
+    """The commit's shared bytes: data, layout and tree."""
 
 
 class Left(NamedTuple):
-    """What a call has left behind on this rank. ``value``: its text; None with the reason in ``unfit``."""
+    """What a call has left behind on this rank."""
 
     call: int
     step: int
     last: Identity
+    """That of its last commit."""
     content: Callable[[], Content] | None
     value: str | None
+    """What its function returned, as text; None with the reason in ``unfit``."""
     unfit: str
     generators: Mapping[str, Any]
     release: Callable[[], None]
@@ -149,13 +153,16 @@ def parts_of(
 
 
 class Finished(NamedTuple):
-    """A result that was read. ``content``: head, data, layout and tree."""
+    """A result that was read."""
 
     call: int
     step: int
     last: Identity
+    """That of the call's last commit."""
     content: Result
+    """Head, data, layout and tree."""
     value: Any
+    """What the call's function returned."""
     generators: Mapping[str, Any]
 
 

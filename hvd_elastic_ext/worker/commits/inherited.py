@@ -38,11 +38,11 @@ _ANSWER_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """A torchrun agent: its process number, and its start in clock ticks since boot. A later process with the same
-    number has another start."""
+    """A torchrun agent."""
 
     pid: int
     started: int
+    """Its start in clock ticks since boot: a later process with the same number has another one."""
 
 
 def commit_descriptors(environ: Mapping[str, str]) -> tuple[int, ...] | None:

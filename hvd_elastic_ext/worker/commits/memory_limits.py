@@ -22,11 +22,14 @@ UNLIMITED: Final = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One cgroup with a limit: the bytes it allows, the used bytes that the kernel cannot reclaim, and its file."""
+    """One cgroup with a limit."""
 
     limit: int
+    """The bytes that it allows."""
     used: int
+    """The used bytes that the kernel cannot reclaim."""
     where: str
+    """The file that says so."""
 
     @property
     def free(self) -> int:

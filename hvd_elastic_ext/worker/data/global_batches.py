@@ -21,10 +21,12 @@ from hvd_elastic_ext.worker.data.sampler import ElasticSampler
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """The positions in the global batch that one rank takes in one pass, and the factor for their mean loss."""
+    """What one rank takes in one pass."""
 
     places: tuple[int, ...]
+    """Positions in the global batch."""
     weight: float
+    """The factor for their mean loss."""
 
 
 def passes(total: int, *, size: int, largest: int | None = None) -> int:
@@ -66,10 +68,12 @@ def micro_batches(total: int, *, rank: int, size: int, largest: int | None = Non
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One global batch of ``length`` samples, and this rank's part."""
+    """One global batch."""
 
     length: int
+    """Its samples."""
     micro_batches: tuple[MicroBatch, ...]
+    """This rank's part."""
 
 
 class Step:

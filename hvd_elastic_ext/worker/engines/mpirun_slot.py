@@ -32,12 +32,13 @@ _MOST_DESCRIPTORS: Final = 64
 
 
 class Handover(NamedTuple):
-    """``descriptors``: their numbers in this process by name."""
+    """What a rank gets from its slot."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
     directory: str
     descriptors: Mapping[str, int]
+    """Their numbers in this process, by name."""
 
 
 def address(mark: str, generation: int, rank: int) -> str:

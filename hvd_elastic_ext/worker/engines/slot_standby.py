@@ -118,11 +118,12 @@ class CannotStart(Exception):
 
 
 class Membership(NamedTuple):
-    """A place in a world. ``env``: the variables with which a process finds its peers."""
+    """A place in a world."""
 
     place: Place
     generation: int
     env: Mapping[str, str]
+    """The variables with which a process finds its peers."""
 
 
 class SlotStandby:
@@ -205,12 +206,14 @@ class SlotStandby:
 
 
 class WaitingSlot(NamedTuple):
-    """What a slot's program has before its rank is known. ``command``: the job's; ``environ``: this program's."""
+    """What a slot's program has before its rank is known."""
 
     link: LauncherLink
     standby: SlotStandby
     command: Sequence[str]
+    """The job's."""
     environ: Mapping[str, str]
+    """This program's."""
 
 
 def _parsed(answer: bytes) -> tuple[int, bytes]:

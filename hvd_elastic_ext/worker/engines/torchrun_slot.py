@@ -25,16 +25,16 @@ _SIOCGIFADDR: Final = 0x8915
 
 
 class Rendezvous(NamedTuple):
-    """Where the members of a world meet: rank 0 listens at ``address`` and ``port``.
-
-    ``node`` is this host's number among ``nodes``, ``restarts`` the number of earlier worlds of the job.
-    """
+    """Where the members of a world meet."""
 
     node: int
+    """This host's number among ``nodes``."""
     nodes: int
     address: str
+    """Where rank 0 listens, at ``port``."""
     port: int
     restarts: int
+    """The number of earlier worlds of the job."""
 
 
 def run(slot: WaitingSlot, membership: Membership, env: Mapping[str, str]) -> int:

@@ -54,11 +54,12 @@ Socket = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Joining:
-    """A join under way. ``before``: the sockets that were open at its start; ``pythons``: the sockets that user code
-    has opened since."""
+    """A join under way."""
 
     before: frozenset[Socket]
+    """The sockets that were open at its start."""
     pythons: WeakSet[socket.socket]
+    """The sockets that user code has opened since."""
 
     def opened(self) -> frozenset[Socket]:
         theirs = {socket.socket.fileno(opened) for opened in list(self.pythons)}

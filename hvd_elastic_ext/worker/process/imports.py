@@ -23,10 +23,12 @@ TOGETHER: Final = 500
 
 
 class Imports(NamedTuple):
-    """``ahead``: modules of the interpreter and its installed packages, in order. ``own``: other top-level names."""
+    """The modules of a training process."""
 
     ahead: list[str]
+    """Those of the interpreter and its installed packages, in order."""
     own: list[str]
+    """Top-level names of the others."""
 
 
 def imports_of(modules: Mapping[str, ModuleType | None], folders: Iterable[str]) -> Imports:

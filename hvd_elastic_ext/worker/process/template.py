@@ -91,10 +91,11 @@ def _serve() -> bool:
 
 
 class Unfit(NamedTuple):
-    """The reason why this process must not be forked. A process without the package ``without`` may be fit."""
+    """Why this process must not be forked."""
 
     reason: str
     without: str | None = None
+    """A process without this package may be fit."""
 
 
 class _LeftOut(BaseException):
@@ -197,14 +198,14 @@ def _memory() -> dict[str, int]:
 
 
 class _Order(NamedTuple):
-    """The settings of a training process. ``descriptors``: standard output and error, link, commit memory, the memory
-    for results of training calls if ``past``, and standard input if ``stdin``.
-    """
+    """The settings of a training process."""
 
     env: dict[str, str | None]
     cwd: str | None
     core: tuple[int, int] | None
     descriptors: tuple[int, ...]
+    """Standard output and error, link, commit memory, the memory for results of training calls if ``past``, and
+    standard input if ``stdin``."""
     stdin: bool
     past: bool
 

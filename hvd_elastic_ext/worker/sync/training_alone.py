@@ -21,10 +21,12 @@ FEW_STEPS: Final = 20
 
 
 class _Window(NamedTuple):
-    """When the window began, and the number of collectives that the script had begun by then."""
+    """Steps that are looked at together."""
 
     at: float
+    """When it began."""
     begun: int | None
+    """The number of collectives that the script had begun by then; None if they are not counted."""
 
 
 EVENT: Final = "trains_alone"
