@@ -188,7 +188,7 @@ def test_a_models_own_state_of_something_else_is_refused_in_one_line() -> None:
         case.part.restore({**tree, "_extra_state": {}})
 
 
-def test_a_lost_peer_in_a_users_own_loader_is_no_wrong_commit() -> None:
+def test_a_lost_peer_in_a_users_own_loader_is_not_a_wrong_commit() -> None:
     with pytest.raises(HorovodInternalError):
         around(Interrupted()).restore({})
 

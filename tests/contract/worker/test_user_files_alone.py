@@ -53,7 +53,7 @@ def test_a_plain_value_of_that_name_is_kept_as_one(value: Any) -> None:
 
 
 @pytest.mark.parametrize("functions", [(nothing, nothing), {"save": nothing}, nothing, [nothing]])
-def test_functions_that_are_no_checkpoint_are_refused_with_what_to_write(functions: Any) -> None:
+def test_functions_that_are_not_a_checkpoint_are_refused_with_what_to_write(functions: Any) -> None:
     with pytest.raises(UsageError, match=r"elastic\.Checkpoint\(save=…, load=…\)"):
         elastic.TorchState(checkpoint=functions)
 

@@ -230,7 +230,7 @@ def test_what_was_received_is_the_senders_commit_with_a_tree_of_ones_own() -> No
     assert digest_of(receiver.sending()) == digest_of(sender.sending())
 
 
-def test_what_is_arriving_is_no_commit_before_it_is_sealed(pair: list[int]) -> None:
+def test_what_is_arriving_is_not_a_commit_before_it_is_sealed(pair: list[int]) -> None:
     receiver = twice_committed(pair)
     old = seen(receiver)
     record = SENDER.record

@@ -27,7 +27,7 @@ def test_where_nobody_holds_memory_there_is_none():
 
 
 @pytest.mark.parametrize("given", ["7", "7,", "a,b", "7;8", "-1,3"])
-def test_a_variable_that_is_no_list_of_descriptors_is_named_with_its_value(given):
+def test_a_variable_that_is_not_a_list_of_descriptors_is_named_with_its_value(given):
     with pytest.raises(UsageError, match="HVD_ELASTIC_COMMIT_FDS='" + given):
         commit_descriptors({"HVD_ELASTIC_COMMIT_FDS": given})
 
@@ -95,7 +95,7 @@ def test_a_link_in_place_of_the_directory_is_refused(tmp_path):
         b"{", b"[]", b"\xff", b"{}", b'{"local_rank": -1}', b'{"local_rank": true}', b'{"local_rank": 4096}',
     ],
 )  # fmt: skip
-def test_what_is_no_request_is_refused_in_words(line, slots):
+def test_what_is_not_a_request_is_refused_in_words(line, slots):
     answer, inodes = asked(line, slots)
     assert b"local_rank" in answer
     assert inodes == []

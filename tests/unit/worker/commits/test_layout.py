@@ -128,7 +128,7 @@ def test_a_tensor_that_needs_another_place_has_another_key(other: tuple[torch.Te
     assert not has_key([torch.zeros(2, 3)] * 2, [True] * 2, mine)
 
 
-def test_what_is_no_layout_is_refused_with_what_to_do() -> None:
+def test_what_is_not_a_layout_is_refused_with_what_to_do() -> None:
     """What that can be: tests/unit/checkpoint/format/test_tensor_places.py."""
     with pytest.raises(StateError, match=r"layout of a commit cannot be read: .*; run the same code on every rank"):
         decode(b'[["no such type", [2, 3], [3, 1], "cpu", 1]]')

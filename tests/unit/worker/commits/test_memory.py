@@ -58,7 +58,7 @@ def test_an_opened_side_holds_nothing(descriptor: int) -> None:
 
 
 @given(st.integers(0, HEAD + 13 * 8 - 1), st.integers(1, 255))
-def test_a_record_with_any_byte_changed_is_no_record(at: int, change: int) -> None:
+def test_a_record_with_any_byte_changed_is_not_a_record(at: int, change: int) -> None:
     with memory_files(1) as [descriptor]:
         sealed(descriptor, 1)
         [byte] = os.pread(descriptor, 1, at)
@@ -94,7 +94,7 @@ def test_memory_of_an_odd_size_is_an_empty_side_that_can_be_used(pair: list[int]
     assert seen(buffer_over(pair)) == seen(buffer)
 
 
-def test_a_record_of_more_bytes_than_there_are_is_no_record(descriptor: int) -> None:
+def test_a_record_of_more_bytes_than_there_are_is_not_a_record(descriptor: int) -> None:
     side = sealed(descriptor)
     side.seal(1, record(1, data=side.bytes.numel() - 18))
     assert Side(descriptor).record() is not None
@@ -109,7 +109,7 @@ def test_the_page_of_the_record_is_laid_out_as_written_down_here(descriptor: int
     assert os.pread(descriptor, HEAD + 104, 0) == b"hvdecmt2" + struct.pack("<I", zlib.crc32(fields)) + fields
 
 
-def test_a_record_of_an_earlier_version_is_no_record(descriptor: int) -> None:
+def test_a_record_of_an_earlier_version_is_not_a_record(descriptor: int) -> None:
     side = sealed(descriptor)
     fields = struct.pack("<12q", 1, 1, 2, 3, 5, 5, 10, 100, 5, 6, 7, 0)
     os.pwrite(descriptor, b"hvdecmt1" + struct.pack("<I", zlib.crc32(fields)) + fields, 0)
@@ -189,7 +189,7 @@ def closed_descriptor() -> int:
 
 
 @pytest.mark.parametrize("kind", ["closed", "pipe", "directory", "read-only", "sealed", "null", "negative", "huge"])
-def test_descriptors_that_are_no_memory_are_refused_in_one_line(kind: str, tmp_path: Path) -> None:
+def test_descriptors_that_are_not_memory_are_refused_in_one_line(kind: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x" * 2 * PAGE)
     with memory_files(2) as [good, frozen]:
         os.ftruncate(frozen, 2 * PAGE)

@@ -110,7 +110,7 @@ def test_an_epoch_that_ends_at_a_commit_is_over_for_every_rank_that_returns_to_i
             assert list(DataLoader(range(16), batch_size=4, sampler=sampler)) == []
 
 
-def test_the_end_of_an_epoch_with_fewer_samples_than_ranks_is_no_error() -> None:
+def test_the_end_of_an_epoch_with_fewer_samples_than_ranks_is_not_an_error() -> None:
     samplers = [PlacedSampler((rank, 8), 11, shuffle=False) for rank in range(8)]
     for sampler in samplers:
         sampler.record_batch(0, 1)

@@ -48,7 +48,7 @@ def test_the_digest_depends_on_the_mistake_not_on_its_message() -> None:
     assert one != digest(caught(lambda: divide(0)))
 
 
-def test_an_interrupt_or_an_exit_is_no_failure() -> None:
+def test_an_interrupt_or_an_exit_is_not_a_failure() -> None:
     assert is_failure(ValueError())
     for other in (HorovodInternalError(), HostsUpdatedInterrupt(False), SystemExit(1), KeyboardInterrupt()):
         assert not is_failure(other)

@@ -154,7 +154,7 @@ def test_without_the_variable_nothing_is_sent_and_nothing_fails() -> None:
     assert not link.flush()
 
 
-def test_a_descriptor_that_is_no_link_is_left_alone() -> None:
+def test_a_descriptor_that_is_not_a_link_is_left_alone() -> None:
     with open(os.devnull) as file, socket.socket() as users:
         for number in (file.fileno(), users.fileno(), 987):
             assert not links.open_link({"HVD_ELASTIC_LINK": str(number)}).connected

@@ -242,7 +242,7 @@ def test_a_decorated_function_keeps_its_name_and_signature() -> None:
     ("given", "said"),
     [(FakeState, "the class FakeState"), (7, "a value of type int"), (None, "a value of type NoneType")],
 )
-def test_what_is_no_function_is_refused_by_run_when_it_decorates(given: Any, said: str) -> None:
+def test_what_is_not_a_function_is_refused_by_run_when_it_decorates(given: Any, said: str) -> None:
     with pytest.raises(elastic.UsageError, match=f"@elastic.run was given {said}; decorate the training function"):
         elastic.run(given)
 
@@ -255,7 +255,7 @@ def test_what_is_no_function_is_refused_by_run_when_it_decorates(given: Any, sai
         (0.1, "elastic.wrap was given a value of type float; give a torch.optim.Optimizer"),
     ],
 )
-def test_what_is_no_optimizer_is_refused_by_wrap(given: Any, said: str) -> None:
+def test_what_is_not_an_optimizer_is_refused_by_wrap(given: Any, said: str) -> None:
     with pytest.raises(elastic.UsageError) as refused:
         elastic.wrap(given)
     assert said in one_line(refused.value)

@@ -43,7 +43,7 @@ def test_sparse_bfloat16_and_turned_tensors_have_fingerprints() -> None:
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf"])
-def test_a_sample_interval_that_is_none_is_refused_in_one_line(text: str) -> None:
+def test_a_sample_interval_that_is_not_a_time_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(UsageError, match=r"HVD_ELASTIC_SAMPLE is .*; write a time, such as 2s, or 0"):
         WorkerSettings.from_environ({"HVD_ELASTIC_SAMPLE": text})
 

@@ -213,7 +213,7 @@ def test_the_folder_of_a_process_that_was_killed_goes_with_the_next_one(
     ],
     ids=["link", "dangling link", "fifo", "nothing", "name"],
 )
-def test_what_is_no_file_is_refused_by_its_name(makes: Any, why: str) -> None:
+def test_what_is_not_a_file_is_refused_by_its_name(makes: Any, why: str) -> None:
     with pytest.raises(StateError, match=why), user_files.written(Checkpoint(makes, nothing), b""):
         pass
 
@@ -237,7 +237,7 @@ def test_no_name_that_lay_on_storage_leads_out_of_the_folder(memory: list[int], 
 
 
 @pytest.mark.parametrize("content", [{"a": 3}, {"a": torch.zeros(2)}, [1], None])
-def test_what_is_no_files_by_name_is_not_loaded(memory: list[int], content: Any) -> None:
+def test_what_is_not_files_by_name_is_not_loaded(memory: list[int], content: Any) -> None:
     with pytest.raises(StateError, match="not a file"):
         user_files.take_back(Reads(), with_files(memory, content).last())
 
@@ -336,7 +336,7 @@ def test_what_cannot_be_called_is_refused() -> None:
 
 
 @pytest.mark.parametrize("content", [{"a": 3}, {"../a": torch.zeros(3, dtype=torch.uint8)}, [1], 7])
-def test_what_is_no_files_by_name_is_not_exported_and_told_in_one_line(
+def test_what_is_not_files_by_name_is_not_exported_and_told_in_one_line(
     tmp_path: Path, memory: list[int], content: Any
 ) -> None:
     buffer = with_files(memory, content)

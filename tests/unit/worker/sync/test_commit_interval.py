@@ -106,7 +106,7 @@ def test_a_new_world_begins_with_every_call_and_comes_to_what_was_asked_for_by_i
 
 
 @pytest.mark.parametrize("every", [0, -3, True, "7", None, 1.5])
-def test_what_is_no_number_of_calls_is_every_call(every: object) -> None:
+def test_what_is_not_a_number_of_calls_is_every_call(every: object) -> None:
     schedule = CommitSchedule()
     schedule.asked({"every": every})
     assert schedule.wanted(stop=False) == MAX_INTERVAL
@@ -120,7 +120,7 @@ def test_the_largest_number_is_bounded() -> None:
     assert status.every == MAX_INTERVAL
 
 
-def test_what_a_commit_takes_is_no_part_of_the_time_between_two_calls() -> None:
+def test_what_a_commit_takes_is_not_a_part_of_the_time_between_two_calls() -> None:
     clock, status = ManualClock(), Status()
     schedule = CommitSchedule(status, now=clock.mono)
     for _ in range(3):
