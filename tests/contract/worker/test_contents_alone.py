@@ -15,6 +15,7 @@ from torch import nn
 
 import hvd_elastic_ext.torch as elastic
 from hvd_elastic_ext.core.errors import StateError
+from hvd_elastic_ext.worker.parts import Part, choose
 from hvd_elastic_ext.worker.sync.exchange import fingerprint
 from tests.contract.worker.training import step, trained
 
@@ -187,3 +188,44 @@ def test_tensors_that_would_not_come_back_as_they_are_are_refused(value: Any, to
 def test_values_called_as_our_own_keywords_are_values() -> None:
     state = elastic.TorchState(rng={"seed": 1}, comms=[2])
     assert (state.rng, state.comms) == ({"seed": 1}, [2])
+
+
+class Tally:
+    """A value of a framework of which the State knows nothing."""
+
+    def __init__(self) -> None:
+        self.counts = torch.zeros(2)
+
+
+class TallyPart(Part):
+    def __init__(self, value: Tally) -> None:
+        self.value = value
+
+    def capture(self) -> Any:
+        return {"counts": self.value.counts}
+
+    def restore(self, tree: Any) -> None:
+        self.value.counts.copy_(tree["counts"])
+
+
+def test_a_kind_of_value_takes_a_part_and_an_entry_in_the_table_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def tallies(value: object, names: object) -> Part | None:
+        return TallyPart(value) if isinstance(value, Tally) else None
+
+    monkeypatch.setattr(choose, "FRAMEWORKS", (tallies, *choose.FRAMEWORKS))
+    tally = Tally()
+    state = elastic.TorchState(model=nn.Linear(1, 1), tally=tally, batch=0)
+    tally.counts += 1
+    state.commit()
+    tally.counts += 5
+    state.restore()
+    assert state.tally is tally
+    assert tally.counts.tolist() == [1, 1]
+    state.tally = Tally()
+    state.tally.counts += 7
+    state.restore()
+    assert state.tally.counts.tolist() == [0, 0]
+    with pytest.raises(StateError, match=r"^the given dict: tally: it is kept in a way of your own; load it yourself"):
+        elastic.load_checkpoint(state, {"tally": 3}, names=["tally"])
