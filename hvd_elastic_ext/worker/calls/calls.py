@@ -277,30 +277,30 @@ class Calls:
         Raises :class:`CallOver` if this rank's call is over, and :class:`StateError` if it should be, but its result is
         kept nowhere.
         """
-        found = meet(rows)
+        meeting = meet(rows)
         first = self.has_record and (self._left or self._uncompared) is not None
-        if comms.rank() in found.amends:
-            self._amend(unequal=found.unequal, tells=comms.rank() == min(found.amends))
-        self._keep(found, comms)
-        if found.sender is not None:
+        if comms.rank() in meeting.amends:
+            self._amend(unequal=meeting.unequal, tells=comms.rank() == min(meeting.amends))
+        self._keep(meeting, comms)
+        if meeting.sender is not None:
             self.settle()
-            self._exchange(found, comms)
+            self._exchange(meeting, comms)
         if first and call_results.count(self._past):  # who comes later gets it before its first call
             with contextlib.suppress(ValueError):
                 self._say("result", call=0, bytes=call_results.entries(self._past)[0].bytes, kept=True)
         if self._left is None:
             self._recorded = None
-        if comms.rank() in found.over:
+        if comms.rank() in meeting.over:
             self.settle()
             if call_results.count(self._past) <= self.number:
-                why = found.refused or "no process has kept its result"
+                why = meeting.refused or "no process has kept its result"
                 raise StateError(
                     f"call {self.number} of this process is over in the job, and it cannot be skipped: {why}; "
                     "processes that come later wait until the job ends"
                 )
-            self._over = "all" if len(found.over) == comms.size() else "some"
+            self._over = "all" if len(meeting.over) == comms.size() else "some"
             raise CallOver
-        return bool(found.over)
+        return bool(meeting.over)
 
     def lost_world(self) -> None:
         """Add the result of the last call to the past, as it is on this rank, since its world was lost before the ranks
@@ -433,11 +433,11 @@ class Calls:
 
     def _name_other_values(self) -> None:
         """Say if calls that are over were trained with other values of collectives than those that follow."""
-        over, known = call_results.count(self._past) - 1, None
+        over, before = call_results.count(self._past) - 1, None
         with contextlib.suppress(ValueError):
-            known = self._known(0)
+            before = self._known(0)
         now = () if self._recorded is None else self._recorded.entries
-        other = collectives.first_other(known or (), now) if over > 0 else None
+        other = collectives.first_other(before or (), now) if over > 0 else None
         if other is not None:
             log.warning(
                 "%s before the first call returns something else than at an earlier start of the job, in which %s "
@@ -456,10 +456,10 @@ class Calls:
 
     def _known(self, call: int) -> Sequence[Entry] | None:
         """What collectives returned after a call, by the past; None if it does not tell. Raises ``ValueError``."""
-        there = call_results.entries(self._past)
-        if call >= len(there):
+        kept = call_results.entries(self._past)
+        if call >= len(kept):
             return None
-        head = result.head_of(call_results.read(self._past, there[call]))
+        head = result.head_of(call_results.read(self._past, kept[call]))
         return collectives.read(head.collectives) if head.program == self._program else None
 
     def _known_digest(self) -> int:
@@ -562,8 +562,8 @@ def forget() -> None:
 
 def _memory(environ: Mapping[str, str]) -> int:
     """The slot's memory file, which outlives this process; else one of its own, for peers."""
-    found = inherited.past_descriptor(environ)
-    return os.memfd_create("hvd-results", os.MFD_CLOEXEC) if found is None else found
+    descriptor = inherited.past_descriptor(environ)
+    return os.memfd_create("hvd-results", os.MFD_CLOEXEC) if descriptor is None else descriptor
 
 
 _DIGITS: Final = 15

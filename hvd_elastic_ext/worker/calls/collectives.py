@@ -116,11 +116,11 @@ def digest(entries: Sequence[Entry]) -> int:
     """The digest of a record; :data:`EMPTY` without entries, and never 0."""
     if not entries:
         return EMPTY
-    found = hashlib.blake2b(digest_size=7)
-    for each in entries:
-        same = each._replace(value=None if each.kind in OF_RANK else each.value)
-        found.update(json.dumps(same, allow_nan=False).encode("ascii") + b"\n")
-    return EMPTY + 1 + int.from_bytes(found.digest(), "little")
+    whole = hashlib.blake2b(digest_size=7)
+    for entry in entries:
+        same = entry._replace(value=None if entry.kind in OF_RANK else entry.value)
+        whole.update(json.dumps(same, allow_nan=False).encode("ascii") + b"\n")
+    return EMPTY + 1 + int.from_bytes(whole.digest(), "little")
 
 
 def first_other(before: Sequence[Entry], now: Sequence[Entry]) -> Entry | None:
@@ -141,27 +141,27 @@ def first_other(before: Sequence[Entry], now: Sequence[Entry]) -> Entry | None:
 
 def without_values(entries: Sequence[Entry], why: str) -> list[Entry]:
     """The same collectives, but what they returned cannot be given."""
-    return [each if each.kind == BARRIER else each._replace(value=None, why=each.why or why) for each in entries]
+    return [entry if entry.kind == BARRIER else entry._replace(value=None, why=entry.why or why) for entry in entries]
 
 
 def plain(entries: Sequence[Entry]) -> list[Any]:
     """Entries as JSON values, as a result of a call contains them."""
-    return [list(each) for each in entries]
+    return [list(entry) for entry in entries]
 
 
 def read(values: Sequence[Any]) -> list[Entry]:
     """Read the entries of a result. Raises ``ValueError``."""
-    found = []
-    for each in values:
-        if not isinstance(each, list) or len(each) != len(Entry._fields):
+    entries = []
+    for row in values:
+        if not isinstance(row, list) or len(row) != len(Entry._fields):
             raise ValueError("the collectives of a result are not valid")
-        entry = Entry(*each)
+        entry = Entry(*row)
         texts = isinstance(entry.kind, str) and isinstance(entry.given, str) and isinstance(entry.why, str)
         optional = isinstance(entry.name, str | None) and isinstance(entry.value, str | None)
         if not (texts and optional and type(entry.size) is int):
             raise ValueError("the collectives of a result are not valid")
-        found.append(entry)
-    return found
+        entries.append(entry)
+    return entries
 
 
 class Got(NamedTuple):
@@ -214,9 +214,9 @@ class Replay:
 def given_by(values: Sequence[Any], *, rows_differ: bool) -> Given:
     """The types and shapes of tensors. ``rows_differ``: their first dimension may differ between ranks."""
     return ", ".join(
-        f"{str(each.dtype).removeprefix('torch.')}{list(each.shape[1:] if rows_differ else each.shape)}"
-        for each in values
-        if isinstance(each, Tensor)
+        f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape[1:] if rows_differ else tensor.shape)}"
+        for tensor in values
+        if isinstance(tensor, Tensor)
     )
 
 
@@ -226,8 +226,8 @@ def put_into(targets: Any, value: Any) -> Any:
         if isinstance(targets, Tensor):
             targets.copy_(value)
         else:
-            for target, each in zip(targets, value, strict=True):
-                target.copy_(each)
+            for target, result in zip(targets, value, strict=True):
+                target.copy_(result)
     return targets
 
 
@@ -261,17 +261,17 @@ def weight(value: Any, most: int) -> int:
         depth, values = rest.pop()
         if depth > DEEPEST:
             raise Unfit(f"it is nested more than {DEEPEST} levels deep, or holds itself")
-        for each in values:
-            if isinstance(each, str | bytes | bytearray):
-                size += len(each)
-            elif isinstance(each, Mapping):
+        for item in values:
+            if isinstance(item, str | bytes | bytearray):
+                size += len(item)
+            elif isinstance(item, Mapping):
                 size += _NUMBER
-                rest.append((depth + 1, chain(each.keys(), each.values())))
-            elif isinstance(each, list | tuple | set | frozenset):
+                rest.append((depth + 1, chain(item.keys(), item.values())))
+            elif isinstance(item, list | tuple | set | frozenset):
                 size += _NUMBER
-                rest.append((depth + 1, each))
+                rest.append((depth + 1, item))
             else:
-                bytes_of = getattr(each, "nbytes", None)
+                bytes_of = getattr(item, "nbytes", None)
                 size += bytes_of if type(bytes_of) is int else _NUMBER
             if size > most:
                 return size

@@ -113,13 +113,13 @@ def rebound_names(function: Callable[..., Any]) -> Sequence[str]:
     code = getattr(inspect.unwrap(function), "__code__", None)
     if not isinstance(code, CodeType):
         return ()
-    found = [
-        each.argval
-        for each in get_instructions(code)
-        if each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")
-        or (each.opname in ("STORE_DEREF", "DELETE_DEREF") and each.argval in code.co_freevars)
+    names = [
+        instruction.argval
+        for instruction in get_instructions(code)
+        if instruction.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")
+        or (instruction.opname in ("STORE_DEREF", "DELETE_DEREF") and instruction.argval in code.co_freevars)
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(names))
 
 
 def program() -> str:

@@ -180,14 +180,14 @@ def pieces(layout: Layout, devices: Sequence[torch.device | None]) -> dict[torch
     A piece also covers the bytes between its tensors, so these must be written after it.
     """
     places, used = layout.places, Counter[torch.device]()
-    found: dict[torch.device, list[Piece]] = defaultdict(list)
+    pieces_of: dict[torch.device, list[Piece]] = defaultdict(list)
     for bunch in _bunches(layout, devices):
         device, first, last = devices[bunch[0]], places[bunch[0]], places[bunch[-1]]
         length = last.offset + last.length - first.offset
         if device is not None and len(bunch) >= FEWEST and used[device] + length <= MAX_STAGING_BYTES:
-            found[device].append(Piece(tuple(bunch), first.offset, used[device], length))
+            pieces_of[device].append(Piece(tuple(bunch), first.offset, used[device], length))
             used[device] += -(-length // ALIGNMENT) * ALIGNMENT
-    return dict(found)
+    return dict(pieces_of)
 
 
 def _bunches(layout: Layout, devices: Sequence[torch.device | None]) -> list[list[int]]:
@@ -275,9 +275,11 @@ def _as_bits(dtype: torch.dtype, tensors: list[Tensor]) -> list[Tensor]:
 
 def stagings(layout: Layout, tensors: Sequence[Tensor]) -> list[Staging]:
     """Return staging memory for tensors like these; empty if there is no gain, or if a device has no memory for it."""
-    found: Mapping[torch.device, Sequence[Piece]] = pieces(layout, [t.device if t.is_cuda else None for t in tensors])
+    pieces_of: Mapping[torch.device, Sequence[Piece]] = pieces(
+        layout, [t.device if t.is_cuda else None for t in tensors]
+    )
     try:
-        return [Staging(layout, some, device) for device, some in found.items()]
+        return [Staging(layout, some, device) for device, some in pieces_of.items()]
     except torch.cuda.OutOfMemoryError:
         log.warning("no memory on the device to gather small tensors in: commits will be slower")
         return []

@@ -55,11 +55,11 @@ def commit_descriptors(environ: Mapping[str, str]) -> tuple[int, ...] | None:
     given = environ.get(COMMITS)
     if given:
         return inherited(given)
-    found = _of_torchrun(environ)
-    if found is None:
+    descriptors = _of_torchrun(environ)
+    if descriptors is None:
         return None
-    os.close(found[-1])
-    return found[:-1]
+    os.close(descriptors[-1])
+    return descriptors[:-1]
 
 
 def past_descriptor(environ: Mapping[str, str]) -> int | None:
@@ -240,10 +240,10 @@ def _start_keeper(directory: Path, agent: Agent) -> None:
 
 def _sweep(base: Path) -> None:
     """Remove the directories that killed keepers of this user have left, if their agents have ended."""
-    for found in base.glob(f"{_name_prefix()}-*"):
-        pid, _, rest = found.name.removeprefix(f"{_name_prefix()}-").partition("-")
+    for directory in base.glob(f"{_name_prefix()}-*"):
+        pid, _, rest = directory.name.removeprefix(f"{_name_prefix()}-").partition("-")
         if pid.isdigit() and str(keeper.start_time(int(pid))) != rest.partition("-")[0]:
-            keeper.clear(found)
+            keeper.clear(directory)
 
 
 def _belongs_to(pid: int, run: str) -> bool:

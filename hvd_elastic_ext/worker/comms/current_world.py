@@ -238,11 +238,11 @@ def current() -> RankAndSize:
     planned = standby.planned()
     if planned is not None:
         return RankAndSize(planned.rank, planned.size)
-    found = comms() or (HorovodComms() if PRESENT else None)
-    if found is None:
+    present = comms() or (HorovodComms() if PRESENT else None)
+    if present is None:
         return _place_in_torch_distributed()
     try:
-        return RankAndSize(found.rank(), found.size())
+        return RankAndSize(present.rank(), present.size())
     except ValueError:  # raised before hvd.init() and after hvd.shutdown()
         return _place_in_torch_distributed()
 
@@ -258,10 +258,10 @@ def joined() -> Comms:
 
     Raises :class:`UsageError` if there is none.
     """
-    known = comms()
-    if known is None and not (with_horovod.is_initialised() or with_torch.is_initialised()):
+    present = comms()
+    if present is None and not (with_horovod.is_initialised() or with_torch.is_initialised()):
         raise UsageError("this process has not joined a world yet; call elastic.init() first")
-    return known or init()
+    return present or init()
 
 
 def rank() -> int:

@@ -197,9 +197,9 @@ def fence_horovod() -> Fence:
     """
     if not PRESENT:
         return HOROVOD_FENCE
-    known: Fence | None = getattr(hvd.init, "hvd_elastic_fence", None)
-    if known is not None:
-        return known
+    earlier: Fence | None = getattr(hvd.init, "hvd_elastic_fence", None)
+    if earlier is not None:
+        return earlier
     fence, pins = HOROVOD_FENCE, PinnedLibrary(mpi_ops.mpi_lib)
     join = fence.tracking(hvd.init)
 

@@ -39,10 +39,10 @@ class PinnedLibrary:
         """The context that is entered around each wait for other ranks."""
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._library, name)
-        if not callable(found):
-            return found
-        passed_on = self._waiting(found) if name == _WAIT else self._pinning(found)
+        theirs = getattr(self._library, name)
+        if not callable(theirs):
+            return theirs
+        passed_on = self._waiting(theirs) if name == _WAIT else self._pinning(theirs)
         setattr(self, name, passed_on)  # so that the next call skips this method
         return passed_on
 

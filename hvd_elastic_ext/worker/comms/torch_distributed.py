@@ -193,8 +193,8 @@ def begun_by_script() -> int | None:
     try:
         if ours and not all(map(_number, ours)):
             return None
-        known = [group for group in cast(Any, dist.distributed_c10d)._world.pg_map if group not in ours]
-        return _averaged[0] + sum(map(_number, known))
+        groups = [group for group in cast(Any, dist.distributed_c10d)._world.pg_map if group not in ours]
+        return _averaged[0] + sum(map(_number, groups))
     except (AttributeError, RuntimeError):
         return None
 

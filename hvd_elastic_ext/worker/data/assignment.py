@@ -34,15 +34,15 @@ def total(ranges: Iterable[Range]) -> int:
 
 def joined(ranges: Iterable[Range]) -> Ranges:
     """Return the same records in order, without empty ranges, and with adjacent ranges joined."""
-    found: list[Range] = []
+    merged: list[Range] = []
     for here in ranges:
         if here.start == here.stop:
             continue
-        if found and found[-1].shard == here.shard and found[-1].stop == here.start:
-            found[-1] = found[-1]._replace(stop=here.stop)
+        if merged and merged[-1].shard == here.shard and merged[-1].stop == here.start:
+            merged[-1] = merged[-1]._replace(stop=here.stop)
         else:
-            found.append(here)
-    return tuple(found)
+            merged.append(here)
+    return tuple(merged)
 
 
 def at(ranges: Sequence[Range], spans: Sequence[Span]) -> Iterator[Range]:

@@ -54,13 +54,13 @@ def micro_batches(total: int, *, rank: int, size: int, largest: int | None = Non
     places = range(rank, total, size)
     filler = MicroBatch((rank % total,), 0.0)
     base, more = divmod(len(places), count)
-    found, start = [], 0
+    made, start = [], 0
     for number in range(count):
         stop = start + base + (number < more)
         weight = size * (stop - start) / total
-        found.append(MicroBatch(tuple(places[start:stop]), weight) if stop > start else filler)
+        made.append(MicroBatch(tuple(places[start:stop]), weight) if stop > start else filler)
         start = stop
-    return tuple(found)
+    return tuple(made)
 
 
 # --- the batch sampler
@@ -152,5 +152,5 @@ class GlobalBatches(Sampler[list[int]]):
         rank, size = self.sampler.world()
         full, rest = divmod(len(self.sampler.remaining_indices), self.total)
         lengths = [self.total] * full + ([rest] if rest and not self.sampler.drop_last else [])
-        known = {n: Plan(n, micro_batches(n, rank=rank, size=size, largest=self.largest)) for n in set(lengths)}
-        return [known[length] for length in lengths]
+        plan_of = {n: Plan(n, micro_batches(n, rank=rank, size=size, largest=self.largest)) for n in set(lengths)}
+        return [plan_of[length] for length in lengths]

@@ -142,11 +142,11 @@ class ElasticStream(IterableDataset[Any]):
         if comms is None or not unknown:
             return self._measure_alone()
         rank, size = self.world()
-        found = torch.zeros(len(unknown), dtype=torch.int64)
+        lengths = torch.zeros(len(unknown), dtype=torch.int64)
         for index in range(rank, len(unknown), size):
-            found[index] = self._length(unknown[index])
-        comms.sum(found, name="stream.lengths")
-        learnt = dict(zip(unknown, found.tolist(), strict=True))
+            lengths[index] = self._length(unknown[index])
+        comms.sum(lengths, name="stream.lengths")
+        learnt = dict(zip(unknown, lengths.tolist(), strict=True))
         self._lengths = tuple(learnt.get(number, length) for number, length in enumerate(self._lengths))
         return None
 
@@ -213,13 +213,13 @@ class ElasticStream(IterableDataset[Any]):
             self._lengths = tuple(self._length(number) for number in range(len(self.shards)))
 
     def _length(self, number: int) -> int:
-        known = self._lengths[number]
-        if known is None:
+        length = self._lengths[number]
+        if length is None:
             # It may have been counted before, and lost in a roll-back.
-            known = self._counted.get(number)
-        if known is None:
-            known = self._counted[number] = self._count(self.shards[number])
-        return known
+            length = self._counted.get(number)
+        if length is None:
+            length = self._counted[number] = self._count(self.shards[number])
+        return length
 
     def _read_through(self, shard: str) -> int:
         return sum(1 for _ in self._open(shard, 0))

@@ -103,8 +103,8 @@ class Averaging:
         watched = weakref.ref(optimizer)
         self._parameters = lambda: _parameters(watched())
         for parameter in self._parameters():
-            known = self._watched.get(id(parameter))
-            if parameter.requires_grad and (known is None or known() is not parameter):
+            watched_before = self._watched.get(id(parameter))
+            if parameter.requires_grad and (watched_before is None or watched_before() is not parameter):
                 self._watched[id(parameter)] = weakref.ref(parameter)
                 cast(Any, parameter).register_post_accumulate_grad_hook(self._passed)
 

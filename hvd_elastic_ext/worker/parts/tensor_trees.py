@@ -71,8 +71,8 @@ def settle(tree: Any, own: Any, pairs: Pairs, *, new: Callable[[Tensor], Tensor]
     if isinstance(tree, Tensor):
         return pairs.target(tree, own, new)
     if type(tree) is dict:
-        known = own if isinstance(own, dict) else {}
-        return {key: settle(value, known.get(key), pairs, new=new) for key, value in tree.items()}
+        own_values = own if isinstance(own, dict) else {}
+        return {key: settle(value, own_values.get(key), pairs, new=new) for key, value in tree.items()}
     if type(tree) in (list, tuple):
         beside = own if type(own) is type(tree) and len(own) == len(tree) else [None] * len(tree)
         settled = [settle(value, other, pairs, new=new) for value, other in zip(tree, beside, strict=True)]
@@ -106,12 +106,12 @@ def fits(live: object, committed: Tensor) -> bool:
 def may_be_overwritten(tensors: Iterable[Tensor]) -> bool:
     """Whether each tensor has memory of its own without holes, to which torch may write here. The same object may occur
     more than once."""
-    each = list({id(tensor): tensor for tensor in tensors}.values())
-    if not {torch.strided}.issuperset(map(_layout, each)) or any(map(Tensor.is_inference, each)):
+    distinct = list({id(tensor): tensor for tensor in tensors}.values())
+    if not {torch.strided}.issuperset(map(_layout, distinct)) or any(map(Tensor.is_inference, distinct)):
         return False
-    if not all(map(Tensor.is_contiguous, each)) and not all(map(is_dense, each)):
+    if not all(map(Tensor.is_contiguous, distinct)) and not all(map(is_dense, distinct)):
         return False
-    addresses = list(filter(None, map(Tensor.data_ptr, each)))
+    addresses = list(filter(None, map(Tensor.data_ptr, distinct)))
     return len(set(addresses)) == len(addresses)
 
 

@@ -331,10 +331,10 @@ class OptimizerPart(Part):
         live, state = self.value.state, state_dict["state"]
         if len(live) != len(state):
             return False
-        known = dict(enumerate(parameters))
+        parameter_of = dict(enumerate(parameters))
         return all(
-            index in known
-            and known[index] is parameter
+            index in parameter_of
+            and parameter_of[index] is parameter
             and type(own) is type(entry) is dict
             and list(own) == list(entry)
             and all(map(is_, own.values(), entry.values()))
@@ -368,19 +368,19 @@ class OptimizerPart(Part):
         """Whether the first groups have other parameters than the committed ones, as far as names show."""
         if self._group_names()[: len(names)] == names:
             return False
-        known = self._names.parameters()
-        return all(name in known for group in names for name in group)
+        by_name = self._names.parameters()
+        return all(name in by_name for group in names for name in group)
 
     def _chosen(self, names: list[list[str | None]]) -> list[list[Tensor]]:
-        known = self._names.parameters()
-        missing = [name for group in names for name in group if name not in known]
+        by_name = self._names.parameters()
+        missing = [name for group in names for name in group if name not in by_name]
         if missing:
             raise StateError(
                 f"the optimizer's commit has other parameter groups than this one, and {missing[0] or 'a parameter'} "
                 "is not in any model of this State; give the State the model, and build the same optimizer on every "
                 "rank"
             )
-        return [[known[name] for name in group if name is not None] for group in names]
+        return [[by_name[name] for name in group if name is not None] for group in names]
 
 
 _GROUPS: Final = ',"param_groups":['
@@ -419,8 +419,8 @@ class ParameterNames:
 
     def __call__(self, groups: Sequence[Sequence[Tensor]]) -> list[list[str | None]]:
         """Return the names of the parameters in ``groups``; None for a parameter that is in no model."""
-        known = {id(parameter): name for name, parameter in self.parameters().items()}
-        return [[known.get(id(parameter)) for parameter in group] for group in groups]
+        name_of = {id(parameter): name for name, parameter in self.parameters().items()}
+        return [[name_of.get(id(parameter)) for parameter in group] for group in groups]
 
     def parameters(self) -> dict[str | None, Tensor]:
         """Return every parameter of every model by its name."""

@@ -212,12 +212,12 @@ class SnapshotPart(Part):
 
     def _live(self) -> frozenset[int]:
         """The ids of the State's live models and optimizers."""
-        found: set[int] = set()
+        ids: set[int] = set()
         for name, value in vars(self.value).items():
             items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
             for item in islice(items, PROBED) if name not in self._names else ():
-                found |= set(map(id, item.modules() if isinstance(item, nn.Module) else [item]))
-        return frozenset(found)
+                ids |= set(map(id, item.modules() if isinstance(item, nn.Module) else [item]))
+        return frozenset(ids)
 
     def _is_kept(self, name: str, value: Any, live: frozenset[int]) -> bool:
         """Whether what is saved in ``name`` can be committed. If not, a warning says so once."""

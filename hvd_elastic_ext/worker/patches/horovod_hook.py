@@ -168,12 +168,12 @@ class HostUpdates:
             reason=str(message.get("reason") or ""),
             deadline=None if seconds is None else time.monotonic() + float(seconds),
         )
-        known = update.generation <= max(self._newest, self._process.generation or 0)
+        is_known = update.generation <= max(self._newest, self._process.generation or 0)
         self._newest = max(self._newest, update.generation)
         for listener in list(self._manager._listeners):
-            if takes_numbered_updates(listener) and not known:
+            if takes_numbered_updates(listener) and not is_known:
                 listener.on_hosts_update(update)
-            elif message.get("leave") or not known:
+            elif message.get("leave") or not is_known:
                 self.notify_stock_state(listener)  # also a known one, if the process must leave
 
     def notify_stock_state(self, listener: Any) -> None:

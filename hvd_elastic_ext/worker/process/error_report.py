@@ -127,8 +127,8 @@ def _line(error: BaseException) -> str:
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
     seen: set[int] = set()
-    found: BaseException | None = error
-    while found is not None and id(found) not in seen and len(seen) < _CHAIN:
-        seen.add(id(found))
-        yield found
-        found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen and len(seen) < _CHAIN:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)

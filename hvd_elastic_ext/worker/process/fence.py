@@ -63,7 +63,7 @@ class _Joining:
 
     def opened(self) -> frozenset[Socket]:
         theirs = {socket.socket.fileno(opened) for opened in list(self.pythons)}
-        return frozenset(known for known in open_sockets() - self.before if known[0] not in theirs)
+        return frozenset(one for one in open_sockets() - self.before if one[0] not in theirs)
 
 
 class Fence:
@@ -151,15 +151,15 @@ HOROVOD_FENCE: Final = Fence()
 
 def open_sockets() -> frozenset[Socket]:
     """Return all sockets of this process."""
-    found = set()
+    sockets = set()
     for entry in Path("/proc/self/fd").iterdir():
         try:
             target = entry.readlink().name
         except OSError:
             continue  # closed meanwhile
         if target.startswith("socket:["):
-            found.add((int(entry.name), int(target[len("socket:[") : -1])))
-    return frozenset(found)
+            sockets.add((int(entry.name), int(target[len("socket:[") : -1])))
+    return frozenset(sockets)
 
 
 @contextlib.contextmanager

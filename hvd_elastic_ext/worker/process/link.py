@@ -384,13 +384,13 @@ def _socket(descriptor: int) -> socket.socket | None:
     try:
         if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
             return None
-        found = socket.socket(fileno=descriptor)
+        connection = socket.socket(fileno=descriptor)
     except OSError:
         return None
-    if found.family != socket.AF_UNIX or found.type != socket.SOCK_STREAM:
-        found.detach()
+    if connection.family != socket.AF_UNIX or connection.type != socket.SOCK_STREAM:
+        connection.detach()
         return None
-    return found
+    return connection
 
 
 def _seconds(text: str) -> float:

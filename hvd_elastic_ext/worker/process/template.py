@@ -177,11 +177,11 @@ def why_unfit(before: Sequence[str]) -> str | None:
 
 def _held() -> list[str]:
     """Return the target of each open descriptor."""
-    found = []
+    targets = []
     for descriptor in os.listdir("/proc/self/fd"):  # noqa: PTH208 - as above
         with contextlib.suppress(OSError):  # the listing's own, which is closed already
-            found.append(os.readlink(f"/proc/self/fd/{descriptor}"))  # noqa: PTH115 - as above
-    return [path for path in found if not path.endswith("/fd")]
+            targets.append(os.readlink(f"/proc/self/fd/{descriptor}"))  # noqa: PTH115 - as above
+    return [path for path in targets if not path.endswith("/fd")]
 
 
 def _memory() -> dict[str, int]:

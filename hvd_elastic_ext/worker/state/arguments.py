@@ -164,7 +164,7 @@ def _made(kind: type) -> str:
     except (TypeError, ValueError):
         return f"{kind.__name__}(…)"
     optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    none = all(each.kind in optional or each.default is not each.empty for each in needs)
+    none = all(parameter.kind in optional or parameter.default is not parameter.empty for parameter in needs)
     return f"{kind.__name__}()" if none and not issubclass(kind, optim.Optimizer) else f"{kind.__name__}(…)"
 
 

@@ -129,20 +129,20 @@ class Inventory:
 
         ``parts``: the result of :meth:`put_back`, if only contents of tensors have changed since.
         """
-        found = self._write_parts() if parts is None else parts
-        tensors, known, classes = list(found.tensors), len(found.tensors), self._classes()
+        written = self._write_parts() if parts is None else parts
+        tensors, of_parts, classes = list(written.tensors), len(written.tensors), self._classes()
         values = _write_values(self.values() | ({CLASSES: classes} if classes else {}), tensors)
-        self._demand_no_parameters_of(found.tensors, among=tensors[known:])
-        firm = found.firm + [False] * (len(tensors) - known)
-        return Written(trees.encode({**found.texts, VALUES: values}), tensors, firm, versions_of(tensors))
+        self._demand_no_parameters_of(written.tensors, among=tensors[of_parts:])
+        firm = written.firm + [False] * (len(tensors) - of_parts)
+        return Written(trees.encode({**written.texts, VALUES: values}), tensors, firm, versions_of(tensors))
 
     def _write_parts(self) -> WrittenParts:
-        found = WrittenParts()
+        written = WrittenParts()
         for name, part in self.parts.items():
-            tensors = list(found.tensors)
+            tensors = list(written.tensors)
             text = write_one(name, part.capture(), tensors)
-            found.add(name, part, text, tensors[len(found.tensors) :])
-        return found
+            written.add(name, part, text, tensors[len(written.tensors) :])
+        return written
 
     def _demand_no_parameters_of(self, parts: Sequence[Tensor], *, among: Sequence[Tensor]) -> None:
         """Refuse values with a model's parameters: a roll-back would replace them by copies that are not trained."""
@@ -177,18 +177,18 @@ class Inventory:
         self._demand_same_parts(texts)
         values = {} if only_reloaded else read(texts[VALUES], _copied(layout, views))
         self._demand_same_classes(values.pop(CLASSES, None))
-        found = WrittenParts()
+        written = WrittenParts()
         for name, part in self.parts.items():
             if part.reload or not only_reloaded:
                 live = None if copy_to is None else _copied_in_place(name, part, texts[name], copy_to, most=len(views))
                 if live is not None:
-                    found.add(name, part, texts[name], live)
+                    written.add(name, part, texts[name], live)
                     continue
                 at = _uncopied(views) if part.takes_views else _copied(layout, views)
                 _restore(part, read(texts[name], at), name=name)
         if not only_reloaded:
             self._assign(values)
-        return found if found.texts.keys() == self.parts.keys() else None
+        return written if written.texts.keys() == self.parts.keys() else None
 
     def settle(self) -> None:
         """Make every part drop its unfinished work of the last world."""
@@ -242,9 +242,9 @@ class Inventory:
     def _demand_same_classes(self, committed: object) -> None:
         """Refuse another class of optimizer or scheduler: its fields would be merged with those here. Older commits
         name no class."""
-        known = committed if isinstance(committed, dict) else {}
+        names = committed if isinstance(committed, dict) else {}
         for name, here in self._classes().items():
-            there = known.get(name, here)
+            there = names.get(name, here)
             if there != here:
                 raise StateError(
                     f"state.{name} is {here} here and {there} in the commit; build the same State on every rank"

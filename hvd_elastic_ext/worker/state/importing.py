@@ -96,9 +96,9 @@ def _chosen(inventory: Inventory, tree: Mapping[str, Any], names: Names) -> list
         return list(tree.items())
     wanted = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
     foreign = [name for name in wanted if not _has(inventory, known, name)]
-    absent = [there for there in wanted.values() if there is not None and there not in tree]
+    absent = [in_file for in_file in wanted.values() if in_file is not None and in_file not in tree]
     _demand(foreign, absent, f"; it has {listed(list(map(str, tree)))}" if absent else "")
-    return [(name, tree if there is None else tree[there]) for name, there in wanted.items()]
+    return [(name, tree if in_file is None else tree[in_file]) for name, in_file in wanted.items()]
 
 
 def _has(inventory: Inventory, known: set[str], name: object) -> bool:

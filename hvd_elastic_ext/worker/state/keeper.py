@@ -760,8 +760,8 @@ class Keeper:
 
     def _counted_optimizer(self) -> Any:
         """The optimizer whose steps are the job's steps: the one called ``optimizer``, else the first."""
-        found = self._inventory.optimizers()
-        return found.get("optimizer", next(iter(found.values()), None))
+        optimizers = self._inventory.optimizers()
+        return optimizers.get("optimizer", next(iter(optimizers.values()), None))
 
     def _record(self, event: str, **fields: Any) -> None:
         if self._reporter.active:

@@ -203,8 +203,8 @@ class ElasticMixin(StateMethods):
         values = self.__dict__.get("_saved_state") if isinstance(self, ObjectState) else None
         if not isinstance(values, dict):
             return {}
-        found = {name: part_of_ours(getattr(self, name, None), names) for name in values}
-        parts = {name: part for name, part in found.items() if part is not None}
+        parts_of = {name: part_of_ours(getattr(self, name, None), names) for name in values}
+        parts = {name: part for name, part in parts_of.items() if part is not None}
         self.__dict__["_saved_state"] = {name: value for name, value in values.items() if name not in parts}
         return parts
 

@@ -248,8 +248,8 @@ SLOT = _SlotMemory()
 
 def _descriptors() -> tuple[int, ...] | None:
     """Return memory that outlives this process; None if there is none."""
-    found = inherited.commit_descriptors(os.environ)
-    lost = [descriptor for descriptor in found or () if not inherited.is_memory(descriptor)]
+    descriptors = inherited.commit_descriptors(os.environ)
+    lost = [descriptor for descriptor in descriptors or () if not inherited.is_memory(descriptor)]
     if lost:
         # For example, a program in between has closed the descriptors: training must not fail for that.
         log.warning(
@@ -259,4 +259,4 @@ def _descriptors() -> tuple[int, ...] | None:
             os.environ.get(COMMITS),
         )
         return None
-    return found
+    return descriptors

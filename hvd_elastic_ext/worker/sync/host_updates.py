@@ -46,8 +46,8 @@ class Inbox:
                 if update.generation <= self._generation:
                     return
                 self._generation = update.generation
-                known = [at for at in (self._deadline, update.deadline) if at is not None]
-                self._deadline = min(known, default=None)
+                deadlines = [at for at in (self._deadline, update.deadline) if at is not None]
+                self._deadline = min(deadlines, default=None)
             self._arrived += 1
 
     @property

@@ -43,7 +43,8 @@ def test_a_rank_that_ends_alone_ends_the_job_and_nobody_waits(how):
 @pytest.mark.soak
 def test_mpi_without_mpirun_is_a_world_of_one(tmp_path):
     code = (
-        "from hvd_elastic_ext.worker.comms import current_world as c; c.init('mpi'); print(c.rank(), c.size(), c.local_rank())"
+        "from hvd_elastic_ext.worker.comms import current_world as c; c.init('mpi'); "
+        "print(c.rank(), c.size(), c.local_rank())"
     )
     with run_process([sys.executable, "-c", code]) as job:
         assert job.wait(timeout=60) == 0
