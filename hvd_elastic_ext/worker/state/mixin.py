@@ -29,7 +29,7 @@ from hvd_elastic_ext.worker.state.arguments import check_has_state, check_mixin
 from hvd_elastic_ext.worker.state.contents import Inventory
 from hvd_elastic_ext.worker.state.journal import reporter_for
 from hvd_elastic_ext.worker.state.keeper import Keeper, WorkerSettings
-from hvd_elastic_ext.worker.state.slot_memory import SLOT
+from hvd_elastic_ext.worker.state.slot_memory import SLOT, Memory
 from hvd_elastic_ext.worker.state.user_files import Checkpoint
 from hvd_elastic_ext.worker.stock import HorovodInternalError, HostsUpdatedInterrupt, ObjectState, notification_manager
 from hvd_elastic_ext.worker.sync.commit_interval import CommitSchedule
@@ -232,18 +232,18 @@ def keeper_for(
     names.models = partial(inventory.values_of, ModelPart)
     clock, process, calls = SystemClock(), standby.current(), current_calls()
     link = process.link
-    buffer, held, schedule = SLOT.for_new(calls.upcoming) or (CommitBuffer(open_sides(None)), None, CommitSchedule())
+    memory = SLOT.for_new(calls.upcoming) or Memory(CommitBuffer(open_sides(None)), None, CommitSchedule())
     calls.check_program(ours=SLOT.ours)
     keeper = Keeper(
         inventory,
-        buffer=buffer,
+        buffer=memory.buffer,
         comms=library,
         reporter=reporter_for(settings, clock, link),
         clock=clock,
         status=link.status,
-        held=held,
+        held=memory.held,
         checkpoint=checkpoint,
-        schedule=schedule,
+        schedule=memory.schedule,
         world=lambda: process.generation or 0,
         settings=settings,
         program=program(),

@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.core.messages.slot_protocol import COMMITS
@@ -172,8 +172,13 @@ class HeldCommit:
         self._link.status.waiting = False
 
 
-Memory = tuple[CommitBuffer, HeldCommit | None, CommitSchedule]
-"""The commit memory of a slot, and what goes with it."""
+class Memory(NamedTuple):
+    """The commit memory of a slot, and what goes with it."""
+
+    buffer: CommitBuffer
+    held: HeldCommit | None
+    """None if the memory has no side on which a commit could stay."""
+    schedule: CommitSchedule
 
 
 # --- which State has it
@@ -188,8 +193,10 @@ class _SlotMemory:
     def __init__(self) -> None:
         self._descriptors: tuple[int, ...] | None = None
         self._looked = False
+        """Whether the first State has asked for it."""
         self._owner: weakref.ref[Keeper] | None = None
         self._given = False
+        """Whether a State has it, or had it."""
         self._held: HeldCommit | None = None
         self.ours: bool | None = None
         """Whether the commit in it was this program's when the first State was made; None without a commit."""
@@ -202,7 +209,7 @@ class _SlotMemory:
         if self._descriptors is None:
             return None
         memory = self._opened(self._descriptors)
-        commit, record = memory[0].last(), memory[0].record
+        commit, record = memory.buffer.last(), memory.buffer.record
         if commit is not None:
             is_given = commit.record.stored or not commit.local
             self.ours = is_given or rng.read_rank_local(commit).program == program()
@@ -233,14 +240,14 @@ class _SlotMemory:
     def _opened(self, descriptors: tuple[int, ...]) -> Memory:
         process, buffer = standby.current(), CommitBuffer(open_sides(descriptors))
         if not buffer.can_keep:
-            return buffer, None, CommitSchedule()
+            return Memory(buffer, None, CommitSchedule())
         held = HeldCommit(buffer, process.link)
         schedule = CommitSchedule(process.link.status, named=lambda: held.is_requested)
         process.on_keep, process.on_commit_interval = held.request, schedule.asked
         if self._held is not None:
             self._held.pass_on(held)
         self._held = held
-        return buffer, held, schedule
+        return Memory(buffer, held, schedule)
 
 
 SLOT = _SlotMemory()
