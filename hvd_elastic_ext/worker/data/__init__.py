@@ -1,4 +1,4 @@
-"""The assignment of samples, records and batches to ranks, and the learning rate for them.
+"""The assignment of samples, records and batches to ranks.
 
 Belongs here: arithmetic and samplers that are exact for any sequence of worlds.
 

@@ -305,7 +305,8 @@ class Keeper:
         if self._calls is not None and self._meet(self._calls, candidates):
             self.sync()
             return
-        self._importing.settle([each.imported for each in candidates], started=any(each.lineage for each in candidates))
+        started = any(candidate.lineage for candidate in candidates)
+        self._importing.settle([candidate.imported for candidate in candidates], started=started)
         election = elect(candidates)
         self._generation = election.generation
         # Processes of different launchers must give their commits the same identity.
@@ -606,20 +607,7 @@ class Keeper:
 
     def _meet(self, calls: Calls, candidates: list[Candidate]) -> bool:
         """Meet the other ranks' calls. Return whether to sync again."""
-        rows = [
-            Row(
-                each.in_call,
-                each.past,
-                each.left,
-                each.generators,
-                each.others,
-                each.collectives,
-                each.known,
-                each.begun,
-            )
-            for each in candidates
-        ]
-        again = calls.met(rows, self._comms)
+        again = calls.met([candidate.row for candidate in candidates], self._comms)
         self._end_kept(calls)
         return again
 

@@ -87,6 +87,13 @@ class Candidate(NamedTuple):
             call=self.call,
         )  # fmt: skip
 
+    @property
+    def row(self) -> Row:
+        """What its rank says about its training calls."""
+        return Row(
+            self.in_call, self.past, self.left, self.generators, self.others, self.collectives, self.known, self.begun
+        )
+
 
 class Election(NamedTuple):
     """What all ranks do in this sync."""
