@@ -115,8 +115,8 @@ class TorchState(StateMethods, stock.TorchState):  # type: ignore[misc]
         if os.environ.get(horovod_hook.ADOPT) != "1":
             check_options(type(self), given)
         names = ParameterNames()
-        found = {name: part_for(value, names) for name, value in given.items()}
-        parts = {name: part for name, part in found.items() if part is not None}
+        parts_of = {name: part_for(value, names) for name, value in given.items()}
+        parts = {name: part for name, part in parts_of.items() if part is not None}
         values = {name: value for name, value in given.items() if name not in parts}
         # The stock class gets only the plain values: it would copy everything else again.
         super().__init__(**values)
