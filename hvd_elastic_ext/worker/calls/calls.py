@@ -137,7 +137,7 @@ class Calls:
         return self.number if self.running else self.number + 1
 
     def begin(self, function: Callable[..., Any]) -> None:
-        """Note the begin of a call of ``function``."""
+        """Note the beginning of a call of ``function``."""
         self._recorded = None if self._between.replays else self._between.record
         self.number += 1
         self.running, self._uncompared = True, None
@@ -242,7 +242,7 @@ class Calls:
         """Forget the results that another program has left in this slot, the first time that this is called.
 
         ``ours``: whether the commit in the slot's memory is for this program, since an earlier process of it has made
-        it, or since the user has named its checkpoint. None: there is no commit, and the results themselves tell.
+        it, or since the user has named its checkpoint. None: there is no commit, and the results themselves show it.
         """
         if self._checked:
             return

@@ -79,7 +79,7 @@ class Record:
         self._full = False
 
     def begin(self, kind: str, name: str | None, given: Given, *, size: int) -> int | None:
-        """Note the begin of a collective. Return its number for :meth:`end`; None if nothing is recorded any more."""
+        """Note the beginning of a collective. Return its number for :meth:`end`; None if the record is full."""
         if self._full:
             return None
         self.entries.append(Entry(kind, name, given, size, why="the others had not waited for it"))

@@ -160,7 +160,7 @@ such a thread in the middle of torch's code, and the process aborts instead of e
 
 @contextlib.contextmanager
 def _operation(name: str, *tensors: Tensor) -> Iterator[None]:
-    """Pin ``tensors`` until torch has dropped them, and translate errors: torch has no own error for a lost peer.
+    """Pin ``tensors`` until torch has dropped them, and translate errors: torch has none of its own for a lost peer.
 
     Gloo raises ``RuntimeError``; NCCL raises a subclass of it.
     """

@@ -1,7 +1,9 @@
-"""The parts of a State: each captures its live state, and restores a committed one.
+"""The parts of torch's objects: models, optimizers, gradient scalers, generators, and whatever else has a
+``state_dict``.
 
-A captured tree holds the live tensors; the commit buffer copies them once. A part restores from tensors in the
-commit's memory, or from copies of them (``takes_views``).
+A captured tree holds the live tensors; the commit buffer copies them once. A part restores from tensors in the commit's
+memory, or from copies of them (``takes_views``). Where only torch's own code saves and loads an object, its tensors are
+copied in place, and nothing is loaded.
 """
 
 from __future__ import annotations
@@ -226,7 +228,7 @@ class OptimizerPart(Part):
     def restore(self, tree: Any) -> None:
         """Copy the committed state into the live tensors where it fits, and load it with the committed groups.
 
-        Raises :class:`StateError` if groups have to be rebuilt and a committed parameter is in no model of this State.
+        Raises :class:`StateError` if groups must be rebuilt and a committed parameter is in none of the State's models.
         """
         committed = tree["state_dict"]
         self._regroup(committed["param_groups"], tree["names"])
@@ -418,7 +420,7 @@ class ParameterNames:
         """The State's models by name. The State sets this."""
 
     def __call__(self, groups: Sequence[Sequence[Tensor]]) -> list[list[str | None]]:
-        """Return the names of the parameters in ``groups``; None for a parameter that is in no model."""
+        """Return the names of the parameters in ``groups``; None for a parameter that is not in any model."""
         name_of = {id(parameter): name for name, parameter in self.parameters().items()}
         return [[name_of.get(id(parameter)) for parameter in group] for group in groups]
 

@@ -104,7 +104,7 @@ class HeldCommit:
         """Note a sealed commit: hold it if it is the requested one. If that one was missed, the launcher names another.
 
         ``instead`` puts other contents into memory under the commit's name, and returns the side. If it raises, there
-        is not a checkpoint of this commit; if the job ends here, the commit itself is held.
+        is no checkpoint of this commit; if the job ends here, the commit itself is held.
         """
         self._newest, self._over = identity[1:], False
         if self._wanted is None:
