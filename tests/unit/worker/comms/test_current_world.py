@@ -1,4 +1,4 @@
-"""Where samplers and learning rates get their place from."""
+"""The choice of the library for collectives, the worlds that are refused, and rank and size for samplers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,95 @@ from typing import Any
 import pytest
 from torch import distributed
 
-from hvd_elastic_ext.worker.comms import current_world
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.worker.comms import current_world, horovod
+from hvd_elastic_ext.worker.comms.current_world import LaunchFacts, check_world, decide, look, mpi_size
+
+MPIRUN = {"OMPI_COMM_WORLD_SIZE": "3"}
+TORCHRUN = {"TORCHELASTIC_RUN_ID": "job", "WORLD_SIZE": "3"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "library"),
+    [
+        (LaunchFacts(), "horovod"),
+        (LaunchFacts(horovod_initialised=True, torch_initialised=True), "horovod"),
+        (LaunchFacts(torch_initialised=True, mpi_size=3, mpi4py=True), "torch"),
+        (LaunchFacts(torchrun=True), "torch"),
+        (LaunchFacts(torchrun=True, horovod_launched=True), "horovod"),
+        (LaunchFacts(torchrun=True, horovod_initialised=True), "horovod"),
+        (LaunchFacts(mpi_size=3, mpi4py=True), "mpi"),
+        (LaunchFacts(mpi_size=1, mpi4py=True), "mpi"),
+        (LaunchFacts(mpi_size=3, mpi4py=True, horovod_launched=True), "horovod"),
+        (LaunchFacts(mpi_size=3), "horovod"),
+        (LaunchFacts(mpi4py=True), "horovod"),
+    ],
+)
+def test_auto_takes_what_is_initialised_then_what_the_launcher_meant(facts, library):
+    assert decide("auto", facts) == library
+
+
+@pytest.mark.parametrize("wanted", ["horovod", "torch", "mpi"])
+def test_a_communication_that_is_asked_for_is_taken_whatever_is_there(wanted):
+    facts = LaunchFacts(horovod_initialised=True, torch_initialised=True, mpi_size=2, mpi4py=True)
+    assert decide(wanted, facts) == wanted
+
+
+def test_torch_needs_no_torchrun_where_the_environment_describes_the_world():
+    assert decide("torch", LaunchFacts(torch_described=True)) == "torch"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "remedy"),
+    [("torch", "start with torchrun"), ("mpi", "apt-get install openmpi-bin"), ("nccl", "choose auto, horovod")],
+)
+def test_an_impossible_choice_is_one_line_with_the_remedy(wanted, remedy):
+    with pytest.raises(UsageError, match=remedy) as caught:
+        decide(wanted, LaunchFacts())
+    assert "\n" not in str(caught.value)
+
+
+def test_the_environment_says_who_started_this_process():
+    assert look({}).torchrun is False
+    facts = look({"TORCHELASTIC_RUN_ID": "job", "OMPI_COMM_WORLD_SIZE": "2", "HOROVOD_SIZE": "1"})
+    assert (facts.torchrun, facts.mpi_size, facts.horovod_launched, facts.torch_described) == (True, 2, True, False)
+    described = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "RANK": "0", "WORLD_SIZE": "1"}
+    assert look(described).torch_described
+
+
+@pytest.mark.parametrize(
+    ("environ", "size"), [({}, 0), (MPIRUN, 3), ({"PMI_SIZE": "4"}, 4), ({"OMPI_COMM_WORLD_SIZE": "many"}, 0)]
+)
+def test_the_size_that_mpirun_gives_is_read(environ, size):
+    assert mpi_size(environ) == size
+
+
+@pytest.mark.parametrize("environ", [MPIRUN, TORCHRUN, {"PMI_SIZE": "3"}])
+def test_a_horovod_world_of_one_beside_other_processes_is_refused_with_the_remedy(environ):
+    with pytest.raises(UsageError, match=r"started 3 processes.*elastic\.init") as caught:
+        check_world(1, environ)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("size", "environ"),
+    [
+        (1, {}),
+        (3, MPIRUN),
+        (1, {"OMPI_COMM_WORLD_SIZE": "1"}),
+        (1, {"TORCHELASTIC_RUN_ID": "job", "WORLD_SIZE": "1"}),
+        (1, {**MPIRUN, "HOROVOD_SIZE": "1"}),  # Horovod's launcher, started by something under mpirun, meant one
+        (1, {**MPIRUN, "HOROVOD_ELASTIC": "1"}),  # parked, or the last one left
+    ],
+)
+def test_a_world_of_the_right_size_is_not_refused(size, environ):
+    check_world(size, environ)
+
+
+def test_asking_for_the_rank_before_joining_a_world_says_what_to_call(monkeypatch):
+    monkeypatch.setattr(horovod, "is_initialised", lambda: False)
+    with pytest.raises(UsageError, match=r"elastic\.init"):
+        current_world.rank()
 
 
 class Fixed:
