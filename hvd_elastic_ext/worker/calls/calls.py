@@ -440,8 +440,8 @@ class Calls:
         other = collectives.first_other(before or (), now) if over > 0 else None
         if other is not None:
             log.warning(
-                "%s before the first call returns something else than at an earlier start of the job, in which %s "
-                "trained and whose results are kept: seed what is random there, such as a permutation of the data",
+                "%s before the first call returns something else than at an earlier start of the job, when %s trained, "
+                "and those results are kept: seed what is random there, such as a permutation of the data",
                 other.words,
                 "call 1 was" if over == 1 else f"calls 1 to {over} were",
             )

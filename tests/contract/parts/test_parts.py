@@ -222,12 +222,12 @@ def test_groups_that_were_added_or_removed_since_are_as_they_were_committed(ther
     assert {id(p) for p in other.state} <= set(owned)
 
 
-def test_groups_of_parameters_that_are_in_no_model_are_refused_by_name() -> None:
+def test_groups_of_parameters_that_are_not_in_any_model_are_refused_by_name() -> None:
     theirs = ParameterNames()
     _, optimizer = grouped(theirs, groups=2)
     part = part_for(optimizer, theirs)
     alone = part_for(optim.Adam(nn.Linear(2, 2).parameters()), ParameterNames())
-    with pytest.raises(StateError, match=r"net\.0\.weight is in no model of this State; give the State the model"):
+    with pytest.raises(StateError, match=r"net\.0\.weight is not in any model of this State; give the State the model"):
         put_back(alone, committed(part))
 
 

@@ -222,7 +222,7 @@ def test_a_job_that_is_started_again_gets_what_it_got_after_a_call_that_is_over_
     assert hvd.done == ["barrier"]
     assert hvd.allreduce(torch.tensor([4.0])).item() == 8.0
     line = [record.getMessage() for record in caplog.records][-1]
-    assert line.startswith("hvd.allreduce() before the first call acts anew")
+    assert line.startswith("hvd.allreduce() before the first call runs again")
 
 
 def test_a_function_keeps_its_name_and_its_errors(monkeypatch: pytest.MonkeyPatch, past: int, process: Process) -> None:

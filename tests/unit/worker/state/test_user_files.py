@@ -252,7 +252,7 @@ def test_a_load_that_fails_is_told_in_one_line_and_a_state_without_one_says_what
 
     with pytest.raises(StateError, match="load of checkpoint= raised KeyError: 'optimizer'"):
         user_files.take_back(Checkpoint(nothing, fails), last)
-    with pytest.raises(StateError, match="this State has none"):
+    with pytest.raises(StateError, match="this State has no functions"):
         user_files.take_back(None, last)
 
 
