@@ -25,7 +25,7 @@ from typing import Any, Final, NoReturn, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import Store
+from torch.distributed import Store  # type: ignore[attr-defined]
 
 from hvd_elastic_ext.core.clock import Clock, SystemClock
 from hvd_elastic_ext.core.messages.slot_protocol import ENGINE, START_AGAIN

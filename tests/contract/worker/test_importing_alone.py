@@ -127,11 +127,11 @@ def test_a_model_that_is_wrapped_itself_keeps_the_prefix(old: dict[str, Any]) ->
 
 WRONG: dict[str, tuple[Any, Any, str]] = {
     "foreign names": (
-        lambda old: {**old, "args": 1, "loss": 2}, None, "the State has no 'args', 'loss'; say by names=",
+        lambda old: {**old, "args": 1, "loss": 2}, None, "the State has no 'args', 'loss'; say with names=",
     ),
     "absent ones": (
         lambda old: {"model": old["model"]}, None,
-        "it has no 'epoch', 'optimizer', 'schedule' and 1 more; say by names=",
+        "it has no 'epoch', 'optimizer', 'schedule' and 1 more; say with names=",
     ),
     "a wish for what is not there": (
         lambda old: old, {"model": "net"}, "it has no 'net'; it has 'model', 'optimizer', 'schedule' and 2 more",
@@ -166,7 +166,7 @@ WRONG: dict[str, tuple[Any, Any, str]] = {
         lambda old: {"optimizer": {"state": {}, "param_groups": 3}}, ["optimizer"],
         "optimizer: it is not a state_dict of an opt",
     ),
-    "a list": (lambda old: [1], None, "it is a list, not a dict with names"),
+    "a list": (lambda old: [1], None, "it holds a value of type list, not a dict with names"),
 }  # fmt: skip
 
 
@@ -207,7 +207,7 @@ def test_what_a_users_own_loader_raises_is_one_line(old: dict[str, Any]) -> None
             raise KeyError(f"not\nthis {state}")
 
     state = elastic.TorchState(picky=Picky())
-    with pytest.raises(StateError, match=r"what was given: picky: .*not.*this") as caught:
+    with pytest.raises(StateError, match=r"the given dict: picky: .*not.*this") as caught:
         elastic.load_checkpoint(state, {"picky": {"b": 2}})
     assert "\n" not in str(caught.value)
 
@@ -215,7 +215,7 @@ def test_what_a_users_own_loader_raises_is_one_line(old: dict[str, Any]) -> None
 def test_a_file_that_no_rank_has_ends_the_first_sync(tmp_path: Path) -> None:
     state = fresh()
     assert elastic.load_checkpoint(state, tmp_path / "absent.pt") is False
-    with pytest.raises(StateError, match=r"absent\.pt: no rank has such a file"):
+    with pytest.raises(StateError, match=r"absent\.pt: no rank has it"):
         state.sync()
 
 
