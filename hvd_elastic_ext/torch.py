@@ -29,6 +29,7 @@ from hvd_elastic_ext.worker.data.global_batches import GlobalBatches
 from hvd_elastic_ext.worker.data.sampler import ElasticSampler
 from hvd_elastic_ext.worker.data.stream import ElasticStream
 from hvd_elastic_ext.worker.optim.averaging import wrap
+from hvd_elastic_ext.worker.optim.ddp import ddp
 from hvd_elastic_ext.worker.optim.learning_rate import ScaledLearningRate
 from hvd_elastic_ext.worker.parts.choose import part_for
 from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames
@@ -53,6 +54,7 @@ __all__ = [
     "TorchState",
     "UsageError",
     "check_alive",
+    "ddp",
     "heartbeat",
     "init",
     "load_checkpoint",
@@ -182,6 +184,7 @@ def run(func: Any = _NONE) -> Any:
         clock=SystemClock(),
         whole=partial(horovod_hook.in_training, rejoin=_next_world),
         synced=_PROCESS.synced,
+        lost_by=_lost_by,
     )
 
 
@@ -232,6 +235,11 @@ def load_checkpoint(state: Any, source: Source, names: Names = None) -> bool:
             f"{type(state).__name__} cannot load a checkpoint; use elastic.TorchState, or elastic.ElasticMixin"
         )
     return state._keeper.load(source, names)
+
+
+def _lost_by(error: BaseException) -> bool:
+    comms = current_world.comms()
+    return comms is not None and comms.lost_by(error)
 
 
 def _next_world() -> None:

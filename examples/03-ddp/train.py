@@ -1,6 +1,6 @@
-"""Handwritten digits with DistributedDataParallel: each change of hosts starts new processes from the last commit.
+"""Handwritten digits with DistributedDataParallel: processes live through a change of hosts.
 
-hvd-elastic run --engine torchrun --min-np 1 --hosts-file hosts train.py
+hvd-elastic run --engine torch --min-np 1 --hosts-file hosts train.py
 """
 
 import argparse
@@ -9,7 +9,6 @@ import time
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 import hvd_elastic_ext.torch as elastic
@@ -24,8 +23,8 @@ torch.set_num_threads(1)
 torch.manual_seed(0)
 digits = load_digits()
 data = TensorDataset(torch.tensor(digits.data, dtype=torch.float32) / 16, torch.tensor(digits.target))
-model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)))
-optimizer = torch.optim.Adam(model.parameters(), lr=0.002)  # no elastic.wrap: DDP averages the gradients
+model = elastic.ddp(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.002)  # no elastic.wrap: elastic.ddp averages the gradients
 sampler = elastic.ElasticSampler(data)
 state = elastic.TorchState(model=model, optimizer=optimizer, sampler=sampler, epoch=0, batch=0, loss=0.0)
 

@@ -19,6 +19,7 @@ class EngineSpec(NamedTuple):
 DEFAULT: Final = "horovod"
 ENGINES: Final[Mapping[str, EngineSpec]] = {
     DEFAULT: EngineSpec(in_place=True, needs_horovod=True),
+    "torch": EngineSpec(in_place=True, needs_horovod=False),
     "mpirun": EngineSpec(in_place=False, needs_horovod=False),
     "torchrun": EngineSpec(in_place=False, needs_horovod=False),
 }

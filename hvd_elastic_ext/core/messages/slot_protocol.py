@@ -12,6 +12,8 @@ environment."""
 
 ENGINE: Final = "HVD_ELASTIC_STARTED_FOR"
 """Variable: the engine, if it starts new processes for each world, so that a process keeps its place."""
+COLLECTIVES: Final = "HVD_ELASTIC_COLLECTIVES"
+"""Variable: the library whose worlds the process enters one after another, if that is not Horovod."""
 GENERATION: Final = "HVD_ELASTIC_GENERATION"
 """Variable: number of the world for which the process was started."""
 MARK: Final = "HVD_ELASTIC_MARK"

@@ -13,7 +13,16 @@ from hvd_elastic_ext.core.commands import module_command
 from hvd_elastic_ext.core.engine_names import ENGINES
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.rank_info import Place
-from hvd_elastic_ext.core.messages.slot_protocol import AUTO, ENGINE, JOB, MARK, NOTICE_FILE, PRELOAD, PROGRAM
+from hvd_elastic_ext.core.messages.slot_protocol import (
+    AUTO,
+    COLLECTIVES,
+    ENGINE,
+    JOB,
+    MARK,
+    NOTICE_FILE,
+    PRELOAD,
+    PROGRAM,
+)
 from hvd_elastic_ext.core.secrets import OBSERVE_TOKEN
 from hvd_elastic_ext.launcher.agents.transports.child_process import MAX_INPUT_BYTES
 from hvd_elastic_ext.launcher.options.settings import NO_CLOUD
@@ -198,7 +207,9 @@ def slot_command(engine: str, command: Sequence[str]) -> tuple[str, ...]:
 
 def slot_env(engine: str, *, job: str, mark: str) -> dict[str, str]:
     """Environment of that program. It holds no secret: orders are not encrypted."""
-    return {} if ENGINES[engine].in_place else {ENGINE: engine, JOB: job, MARK: mark}
+    if ENGINES[engine].in_place:
+        return {} if ENGINES[engine].needs_horovod else {COLLECTIVES: engine}
+    return {ENGINE: engine, JOB: job, MARK: mark}
 
 
 def mark_of(key: bytes) -> str:

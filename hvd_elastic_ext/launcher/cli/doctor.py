@@ -127,7 +127,7 @@ def _library(answer: InterpreterReport, name: str, *, on: str) -> Finding:
 def _horovod(answer: InterpreterReport, *, on: str) -> Iterator[Finding]:
     why, version = _failure(answer, "horovod")
     if version is None:
-        reason = "without it a job needs --engine torchrun or mpirun, with elastic.init() in the script"
+        reason = "without it a job needs --engine torch, torchrun or mpirun, with elastic.init() in the script"
         yield Finding("warning", f"{on}Horovod is not installed", reason, BUILD)
         return
     if version != HOROVOD:

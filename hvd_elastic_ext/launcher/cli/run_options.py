@@ -56,7 +56,7 @@ RESERVED: Final = (
 )
 """Environment names with our prefix that are not options of ``run``: workers and agents read them."""
 BUILD: Final = "hvd-elastic build-horovod builds its wheel (docs/install.md)"
-WITHOUT_HOROVOD: Final = "take --engine torchrun or mpirun, with elastic.init() in the script"
+WITHOUT_HOROVOD: Final = "take --engine torch, torchrun or mpirun, with elastic.init() in the script"
 ALIASES: Final = {"-np": "--num-proc", "--min-np": "--min-num-proc", "--max-np": "--max-num-proc"}
 """Horovod's options with two names: the one that messages use, and the other."""
 
@@ -254,7 +254,7 @@ def _of_the_job(add: Adders) -> None:
     add.option(
         "--engine",
         choices=ENGINES,
-        help="what forms worlds: Horovod within the processes; torchrun or mpirun with new processes (horovod)",
+        help="what forms worlds: Horovod or torch in the same processes, torchrun or mpirun with new ones (horovod)",
     )
     add.option(
         "--preload",

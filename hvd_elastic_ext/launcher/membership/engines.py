@@ -1,6 +1,6 @@
 """What an engine does when the world changes: processes that go on in place, or other processes.
 
-Horovod's processes continue in another world. Those of torchrun and mpirun keep their places, so each world has new
+Processes of Horovod and torch enter another world. Those of torchrun and mpirun keep their places, so each has new
 processes. Commits lie in the agents' memory, so they outlive the processes that made them: in a change, all members
 leave at the same step, or are ended at once if one of them is lost (:func:`decide`, pure). Then the programs that stand
 by in all slots start, and all continue from the newest commit that any of them finds. Planners do not name engines:

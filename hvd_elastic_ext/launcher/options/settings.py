@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.clouds import AUTO, CLOUDS
-from hvd_elastic_ext.core.engine_names import ENGINES, RESTARTING
+from hvd_elastic_ext.core.engine_names import DEFAULT, ENGINES
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import MAX_SLOTS, HostSet
 from hvd_elastic_ext.launcher.driver.options import JobOptions
@@ -312,11 +312,11 @@ def _of_engines(s: RunSettings) -> Checks:
     return [
         (engine not in ENGINES, f"{named}: choose one of {', '.join(ENGINES)}"),
         (
-            s.adopt and engine in RESTARTING,
+            s.adopt and engine != DEFAULT,
             f"{named} and --adopt: only Horovod's scripts can be adopted; call elastic.init() in the script instead",
         ),
         (
-            s.preload == AUTO and engine in RESTARTING,
+            s.preload == AUTO and engine != DEFAULT,
             f"{named} and --preload auto: only processes of Horovod's worlds can be forked; leave --preload out",
         ),
         (mpi and s.rsh == "pod", "--engine mpirun starts its ranks over ssh, which --rsh pod does without; use ssh"),

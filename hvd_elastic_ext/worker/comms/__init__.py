@@ -75,6 +75,10 @@ class Comms(Protocol):
         """
         return None
 
+    def lost_by(self, error: BaseException) -> bool:
+        """Whether an error that the script raised, and that is not :data:`PeerLost`, only says that a peer was lost."""
+        return False
+
     def reset(self) -> None:
         """Leave the present world and join the next one. Blocks until it has formed."""
 

@@ -20,7 +20,7 @@ from torch import distributed
 from hvd_elastic_ext.core.engine_names import MPI_INSTALL
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker import stock
-from hvd_elastic_ext.worker.comms import AloneComms, Comms
+from hvd_elastic_ext.worker.comms import AloneComms, Comms, torch_in_place
 from hvd_elastic_ext.worker.comms import horovod as with_horovod
 from hvd_elastic_ext.worker.comms import torch_distributed as with_torch
 from hvd_elastic_ext.worker.comms.horovod import HorovodComms
@@ -54,6 +54,8 @@ class LaunchFacts:
     torch_initialised: bool = False
     horovod_launched: bool = False
     """Horovod's launcher or ours has set this process's place in the environment."""
+    torch_in_place: bool = False
+    """The launcher wants worlds of torch that this process enters one after another."""
     torchrun: bool = False
     torch_described: bool = False
     """The environment holds all that ``init_process_group`` needs."""
@@ -69,6 +71,7 @@ def look(environ: Mapping[str, str]) -> LaunchFacts:
         horovod_initialised=with_horovod.is_initialised(),
         torch_initialised=with_torch.is_initialised(),
         horovod_launched=_launched_by_horovod(environ),
+        torch_in_place=torch_in_place.is_wanted(environ),
         torchrun="TORCHELASTIC_RUN_ID" in environ,
         torch_described={"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"} <= set(environ),
         mpi_size=mpi_size(environ),
@@ -103,6 +106,7 @@ def decide(wanted: str, facts: LaunchFacts) -> str:
 
 def _auto(facts: LaunchFacts) -> str:
     rules = (
+        (facts.torch_in_place, "torch"),
         (facts.horovod_initialised, "horovod"),
         (facts.torch_initialised, "torch"),
         (facts.horovod_launched, "horovod"),
@@ -142,7 +146,7 @@ def _horovod_world() -> Comms:
 
 
 def _no_process_group(facts: LaunchFacts) -> str | None:
-    if facts.torch_initialised or facts.torch_described:
+    if facts.torch_initialised or facts.torch_described or facts.torch_in_place:
         return None
     return (
         "torch.distributed is not initialised and the environment does not say how; "
@@ -151,6 +155,9 @@ def _no_process_group(facts: LaunchFacts) -> str | None:
 
 
 def _torch_world() -> Comms:
+    if torch_in_place.is_wanted(os.environ):
+        torch_in_place.enter()
+        return torch_in_place.InPlaceComms()
     if not with_torch.is_initialised():
         with_torch.join_world()
     return with_torch.TorchDistributedComms()

@@ -204,6 +204,11 @@ def _number(group: Any) -> int:
     return sum(int(backend._get_sequence_number_for_group()) for backend in backends)
 
 
+def forget_groups() -> None:
+    """Forget the group of a world that was left within this process."""
+    _host_groups.clear()
+
+
 def _host_group() -> dist.ProcessGroup:
     world = dist.group.WORLD
     assert world is not None  # torch.distributed is initialised

@@ -22,7 +22,12 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 class _Finder:
     """Finds Horovod's modules as usual, and patches them once they are loaded."""
 
-    names = ("horovod.common.basics", "horovod.common.elastic", "horovod.torch")
+    names = (
+        "horovod.common.basics",
+        "horovod.common.elastic",
+        "horovod.torch",
+        *(("torch.distributed.distributed_c10d",) if "HVD_ELASTIC_COLLECTIVES" in os.environ else ()),
+    )
     hvd_elastic_hook = True
     """Shows that Python has loaded this module."""
 

@@ -1,4 +1,4 @@
-"""Optimizers that average gradients over the ranks: ours under torchrun and mpirun, and the step under way of any.
+"""Optimizers that average gradients over the ranks: ours under all engines but Horovod, and the step under way of any.
 
 Under Horovod ``elastic.wrap`` returns its ``DistributedOptimizer``. That has no public interface for a step under way:
 only this module reads its bookkeeping.

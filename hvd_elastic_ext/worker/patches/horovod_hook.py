@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.messages.rank_info import Place
-from hvd_elastic_ext.core.messages.slot_protocol import ENGINE
+from hvd_elastic_ext.core.messages.slot_protocol import COLLECTIVES, ENGINE
 from hvd_elastic_ext.worker.patches import horovod_collectives
 from hvd_elastic_ext.worker.patches.horovod_collectives import PUBLIC_MODULE
 from hvd_elastic_ext.worker.process import link, standby
@@ -71,6 +71,11 @@ def basics(module: Any) -> None:
             raise UsageError(
                 f"hvd.init(): with --engine {os.environ[ENGINE]} Horovod has no world; call elastic.init() instead "
                 "(with mpirun it needs mpi4py), or leave --engine out"
+            )
+        if process.link.connected and COLLECTIVES in os.environ:
+            raise UsageError(
+                f"hvd.init(): --engine {os.environ[COLLECTIVES]} starts no world of Horovod's; call elastic.init() "
+                "instead, or leave --engine out"
             )
         if not process.link.connected or self.is_initialized():
             horovods(self, comm, process_sets)
@@ -139,7 +144,36 @@ def complete() -> None:
         _adopt(module)
 
 
-HOOKS: Final = {"horovod.common.basics": basics, "horovod.common.elastic": elastic, "horovod.torch": torch}
+def torch_distributed(module: Any) -> None:
+    """Patch ``torch.distributed.distributed_c10d`` under ``--engine torch``: a script that would join a world which the
+    environment describes is told what to call."""
+    if COLLECTIVES not in os.environ or _marked(module):
+        return
+    torchs = module.init_process_group
+
+    @functools.wraps(torchs)
+    def init_process_group(backend: Any = None, init_method: Any = None, *args: Any, **options: Any) -> Any:
+        describes = init_method not in (None, "env://") or options.get("store") is not None
+        if not describes and "RANK" not in os.environ:
+            raise UsageError(
+                f"init_process_group(): --engine {os.environ[COLLECTIVES]} forms a new world in the same processes; "
+                "call elastic.init() instead and train in a function with @elastic.run, or give --engine torchrun, "
+                "which starts new processes for each world"
+            )
+        return torchs(backend, init_method, *args, **options)
+
+    for user in (module, sys.modules.get("torch.distributed")):
+        if hasattr(user, "init_process_group"):
+            user.__dict__["init_process_group"] = init_process_group
+
+
+TORCH_DISTRIBUTED: Final = "torch.distributed.distributed_c10d"
+HOOKS: Final = {
+    "horovod.common.basics": basics,
+    "horovod.common.elastic": elastic,
+    "horovod.torch": torch,
+    TORCH_DISTRIBUTED: torch_distributed,
+}
 """The patch for each module."""
 
 
@@ -216,15 +250,24 @@ def _go_live(state: Any, rejoin: Callable[[], None], *, call: int, is_over: Call
     process.park(call=call, is_over=is_over)
     _forget_reductions(state)
     _rejoin(rejoin)
-    here = sys.modules["horovod.torch"]
-    if process.was_shown_another_place(tuple(getattr(here, name)() for name in Place._fields)):
+    if process.was_shown_another_place(_real_place()):
         # Objects built for another place are reset, as in any change of worlds.
         state.on_reset()
 
 
+def _real_place() -> tuple[int, ...]:
+    """The place of this process, as far as its library tells it."""
+    from hvd_elastic_ext.worker.comms import current_world
+
+    horovods, comms = sys.modules.get("horovod.torch"), current_world.comms()
+    if comms is not None:
+        return comms.rank(), comms.size()
+    return tuple(getattr(horovods, name)() for name in Place._fields)
+
+
 def _rejoin(rejoin: Callable[[], None]) -> None:
     """Join the job. If a world does not form, leave it and wait for the next one."""
-    from horovod.common.exceptions import HorovodInternalError
+    from hvd_elastic_ext.worker.stock import HorovodInternalError
 
     for attempt in range(1, ATTEMPTS + 1):
         try:

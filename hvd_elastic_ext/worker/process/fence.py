@@ -74,6 +74,7 @@ class Fence:
         self._sockets: frozenset[Socket] = frozenset()
         self._joining: list[_Joining] = []
         self._joined = 0
+        self._was_cut = False
         self._excluded: set[int] = set()
 
     def exclude_port(self, port: int | None) -> None:
@@ -92,7 +93,7 @@ class Fence:
             with _noting_pythons() as pythons:
                 with self._lock:
                     self._joining.append(_Joining(open_sockets(), pythons))
-                    joined = self._joined
+                    joined, self._was_cut = self._joined, False
                 try:
                     return join(*args, **kwargs)
                 finally:
@@ -102,6 +103,24 @@ class Fence:
                             # A call in a process that is in a world already opens no sockets.
                             self._sockets = opened or self._sockets
                             self._joined += 1
+
+        return watched
+
+    def adding(self, connect: Callable[P, T]) -> Callable[P, T]:
+        """Wrap a function that opens further connections within the present world."""
+
+        @functools.wraps(connect)
+        def watched(*args: P.args, **kwargs: P.kwargs) -> T:
+            with _noting_pythons() as pythons:
+                connecting = _Joining(open_sockets(), pythons)
+                with self._lock:
+                    joined = self._joined
+                try:
+                    return connect(*args, **kwargs)
+                finally:
+                    with self._lock:
+                        if self._joined == joined and not self._joining:
+                            self._sockets |= connecting.opened()
 
         return watched
 
@@ -138,7 +157,19 @@ class Fence:
         with self._lock:
             forming: frozenset[Socket] = self._joining[-1].opened() if self._joining else frozenset()
             sockets, self._sockets = self._sockets | forming, frozenset()
+            self._was_cut = True
         return sockets
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether the connections of the present world, or of one that forms, were cut since the last world formed."""
+        return self._was_cut
+
+    def is_broken(self) -> bool:
+        """Whether a connection of the present world has ended, or all were cut."""
+        with self._lock:
+            sockets, was_cut = self._sockets, self._was_cut
+        return was_cut or any(_has_ended(known) for known in sockets)
 
     def shut(self, sockets: Collection[Socket]) -> int:
         """Shut down the connections from :meth:`take`, and return how many there were."""
@@ -236,6 +267,20 @@ def _shut_down(known: Socket, excluded: Collection[int], *, how: int) -> bool:
         except OSError:
             return False  # it is not connected
         return True
+
+
+def _has_ended(known: Socket) -> bool:
+    """Whether either end has closed the connection."""
+    copy = _copy(known)
+    if copy is None:
+        return True
+    with copy:
+        try:
+            return not copy.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
 
 def _copy(known: Socket) -> socket.socket | None:

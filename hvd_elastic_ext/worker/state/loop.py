@@ -122,6 +122,7 @@ def elastic(
     clock: Clock,
     whole: Callable[[Any], AbstractContextManager[None]] = nullcontext,
     synced: Callable[[], None] = lambda: None,
+    lost_by: Callable[[BaseException], bool] = lambda error: False,
 ) -> Callable[..., Any]:
     """Wrap a training function or method with a State as argument. The context ``whole(state)`` is around each call.
 
@@ -132,7 +133,14 @@ def elastic(
 
     def after_sync(*args: Any, **kwargs: Any) -> Any:
         synced()
-        return train(*args, **kwargs)
+        try:
+            return train(*args, **kwargs)
+        except (HorovodInternalError, HostsUpdatedInterrupt):
+            raise
+        except Exception as error:
+            if lost_by(error):
+                raise HorovodInternalError(f"{type(error).__name__}: {error}") from error
+            raise
 
     @functools.wraps(train)
     def wrapper(*args: Any, **kwargs: Any) -> Any:

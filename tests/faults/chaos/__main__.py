@@ -33,6 +33,9 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("seeds", metavar="SEED", type=int, nargs="*")
     options.add_argument("--checkpoints", action="store_true", help="with --checkpoint-dir; all agents may be killed")
+    options.add_argument(
+        "--engine", default="horovod", help="as of the launcher: horovod, torch (default: %(default)s)"
+    )
     options.add_argument("--repeat", metavar="N", type=int, default=1, help="run all seeds N times")
     options.add_argument("--at-once", metavar="N", type=int, default=1, help="run N jobs side by side")
     options.add_argument("--load", metavar="N", type=int, default=0, help="keep the machine busy with N loops beside")
@@ -53,8 +56,16 @@ def main() -> int:
         print("\n".join(found) or "nothing is wrong")
         return 1 if found else 0
     if options.one:
-        return one(options.seeds[0], checkpoints=checkpoints)
-    words = [sys.executable, "-m", "tests.faults.chaos", "--one", *(["--checkpoints"] if checkpoints else [])]
+        return one(options.seeds[0], checkpoints=checkpoints, engine=options.engine)
+    words = [
+        sys.executable,
+        "-m",
+        "tests.faults.chaos",
+        "--one",
+        "--engine",
+        options.engine,
+        *(["--checkpoints"] if checkpoints else []),
+    ]
     seeds = list(itertools.chain.from_iterable(itertools.repeat(options.seeds, options.repeat)))
     with busy(options.load), ThreadPoolExecutor(options.at_once) as pool:
         codes = list(pool.map(lambda seed: subprocess.run([*words, str(seed)], check=False).returncode, seeds))
@@ -77,14 +88,14 @@ def busy(count: int) -> Iterator[None]:
             loop.wait()
 
 
-def one(seed: int, *, checkpoints: bool) -> int:
+def one(seed: int, *, checkpoints: bool, engine: str) -> int:
     """Run one seed in this process, and print all results. Return the exit code."""
     mark = os.environ[marks.MARK] = f"{marks.owner()}-chaos"
     before = leaks.snapshot()
     drawn = plan(seed, checkpoints=checkpoints)
     folder = Path(tempfile.mkdtemp(prefix=f"chaos-{seed}-"))
     print(f"{drawn}\nin {folder}\n", flush=True)
-    report = run(drawn, folder, told=lambda line: print(f"seed {seed}: {line}", flush=True))
+    report = run(drawn, folder, engine=engine, told=lambda line: print(f"seed {seed}: {line}", flush=True))
     left = leaks.remove_leaks(mark, since=before)
     if report.well and not left:
         shutil.rmtree(folder)

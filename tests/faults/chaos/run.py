@@ -50,14 +50,14 @@ class Report(NamedTuple):
         return f"{self.plan}\n\nWhat happened:\n{happened}\n\n{self.words}\n\nseed {self.plan.seed}:\n{found}"
 
 
-def options(plan: Plan, folder: Path) -> tuple[str, ...]:
+def options(plan: Plan, folder: Path, engine: str) -> tuple[str, ...]:
     """Return the options of the launcher."""
     size = ("-np", str(plan.size), "--min-np", "1", *(("--max-np", str(plan.most)) if plan.most else ()))
     storage = ("--checkpoint-dir", str(folder / "checkpoints"), "--checkpoint-every", "3s") if plan.checkpoints else ()
-    return (*size, *OPTIONS, *storage)
+    return ("--engine", engine, *size, *OPTIONS, *storage)
 
 
-def run(plan: Plan, folder: Path, *, told: Callable[[str], object] = lambda _: None) -> Report:
+def run(plan: Plan, folder: Path, *, engine: str = "horovod", told: Callable[[str], object] = lambda _: None) -> Report:
     """Run the job of a plan in an empty folder. ``told`` is called with a line for each thing that happens."""
     happened: list[str] = []
 
@@ -65,7 +65,7 @@ def run(plan: Plan, folder: Path, *, told: Callable[[str], object] = lambda _: N
         happened.append(line)
         told(line)
 
-    with Job(folder, f"chaos-{plan.seed}-{os.getpid()}", *options(plan, folder)) as job:
+    with Job(folder, f"chaos-{plan.seed}-{os.getpid()}", *options(plan, folder, engine)) as job:
         problems = _course(job, plan, tell)
         words = job.details() if problems else ""
     return Report(plan, happened, problems, words)

@@ -16,10 +16,10 @@ TIMEOUT_S: Final = 600.0
 """Limit in seconds for one seed: longer than all of its waits together."""
 
 
-def check(seed: int, folder: Path, *, checkpoints: bool) -> None:
+def check(seed: int, folder: Path, *, checkpoints: bool, engine: str = "horovod") -> None:
     """Run a seed. Prints its plan first. Raises ``AssertionError`` with the plan and all events if something is
     wrong."""
     drawn = plan(seed, checkpoints=checkpoints)
     print(drawn)
-    report = run(drawn, folder)
+    report = run(drawn, folder, engine=engine)
     assert report.well, str(report)

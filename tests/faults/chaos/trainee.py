@@ -37,9 +37,10 @@ note(f"boot {os.getpid()} host {HOST} agent {parent(os.getppid())}")
 if os.environ.get("SLOW_HOST") == HOST:
     time.sleep(float(os.environ["BOOT_S"]))
 
-import horovod.torch as hvd  # noqa: E402
 import torch  # noqa: E402
 
+if (OF_TORCH := "HVD_ELASTIC_COLLECTIVES" in os.environ) is False:
+    import horovod.torch as hvd
 import hvd_elastic_ext.torch as elastic  # noqa: E402
 from hvd_elastic_ext.worker.process import standby  # noqa: E402
 
@@ -63,17 +64,20 @@ def goal() -> float:
         return float("inf")
 
 
-hvd.init()
+(elastic if OF_TORCH else hvd).init()
 torch.set_num_threads(1)
 model = Weight()
-optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters())
+averaged = elastic.wrap if OF_TORCH else hvd.DistributedOptimizer
+optimizer = averaged(torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters())
 state = elastic.TorchState(model=model, optimizer=optimizer, count=0)
 
 
 def place() -> str:
     """Return the place of this process, and its weight."""
     generation = standby.current().generation
-    return f"rank {hvd.rank()} size {hvd.size()} host {HOST} generation {generation} weight {model.weight.item()}"
+    return (
+        f"rank {elastic.rank()} size {elastic.size()} host {HOST} generation {generation} weight {model.weight.item()}"
+    )
 
 
 @elastic.run

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(900)
 needs_mpi = pytest.mark.skipif(without_mpi() is not None, reason=str(without_mpi()))
 COMMIT_EVERY = 5
 """Steps of the learner from one commit to the next."""
-ENGINES = ("torchrun", pytest.param("mpirun", marks=needs_mpi))
+ENGINES = ("torch", "torchrun", pytest.param("mpirun", marks=needs_mpi))
 
 
 def ranks_of(job: Job, size: int) -> dict[int, int]:

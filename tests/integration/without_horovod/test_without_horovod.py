@@ -1,4 +1,4 @@
-"""An environment that has no Horovod trains under torchrun and mpirun, discovers hosts and reports."""
+"""An environment that has no Horovod trains under torch, torchrun and mpirun, discovers hosts and reports."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ def test_the_environment_of_these_tests_has_no_horovod_and_all_else(environment:
 
 
 @pytest.mark.soak
-def test_a_job_of_torchrun_grows_without_losing_a_step_and_its_reports_work(
-    job: JobWithoutHorovod, environment: Environment, tmp_path: Path
+@pytest.mark.parametrize("engine", ["torch", "torchrun"])
+def test_a_job_of_torch_grows_without_losing_a_step_and_its_reports_work(
+    job: JobWithoutHorovod, environment: Environment, tmp_path: Path, engine: str
 ) -> None:
     job.set_hosts("a:1")
     durable = ("--checkpoint-dir", "ck", "--checkpoint-every", "20")
-    with job.run(*job.words("torchrun", *durable, count=1_000_000, processes=1)):
+    with job.run(*job.words(engine, *durable, count=1_000_000, processes=1)):
         assert job.wait_for_world(1) == 0
         job.set_hosts("a:1", "b:1")
         grown_at = job.wait_for_world(2)
@@ -93,7 +94,7 @@ def test_what_needs_horovod_is_refused_in_one_line_that_says_how_to_get_it(
     said = refused()
     assert said.startswith("hvd-elastic run: Horovod is not installed, and --engine horovod, the default, needs it")
     assert "hvd-elastic build-horovod" in said
-    assert "--engine torchrun or mpirun" in said
+    assert "--engine torch, torchrun or mpirun" in said
     assert said.count("\n") == 1
     assert not (tmp_path / ".hvd-elastic").exists()
     said = refused("--log-level", "DEBUG", "--check-build")

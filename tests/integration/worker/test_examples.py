@@ -18,7 +18,7 @@ from tests.support.processes import run_process
 EXAMPLES = Path(__file__).parents[3] / "examples"
 OPTIONS = {
     "02-unmodified": ["--adopt"],
-    "03-ddp": ["--engine", "torchrun"],
+    "03-ddp": ["--engine", "torch"],
     "05-stream": [],
     "06-converted": ["--checkpoint-every", "auto"],
 }

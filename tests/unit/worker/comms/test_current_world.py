@@ -22,6 +22,7 @@ TORCHRUN = {"TORCHELASTIC_RUN_ID": "job", "WORLD_SIZE": "3"}
         (LaunchFacts(horovod_initialised=True, torch_initialised=True), "horovod"),
         (LaunchFacts(torch_initialised=True, mpi_size=3, mpi4py=True), "torch"),
         (LaunchFacts(torchrun=True), "torch"),
+        (LaunchFacts(torch_in_place=True, horovod_launched=True, mpi_size=2, mpi4py=True), "torch"),
         (LaunchFacts(torchrun=True, horovod_launched=True), "horovod"),
         (LaunchFacts(torchrun=True, horovod_initialised=True), "horovod"),
         (LaunchFacts(mpi_size=3, mpi4py=True), "mpi"),
@@ -43,6 +44,7 @@ def test_a_communication_that_is_asked_for_is_taken_whatever_is_there(wanted):
 
 def test_torch_needs_no_torchrun_where_the_environment_describes_the_world():
     assert decide("torch", LaunchFacts(torch_described=True)) == "torch"
+    assert decide("torch", LaunchFacts(torch_in_place=True)) == "torch"
 
 
 @pytest.mark.parametrize(
@@ -61,6 +63,7 @@ def test_the_environment_says_who_started_this_process():
     assert (facts.torchrun, facts.mpi_size, facts.horovod_launched, facts.torch_described) == (True, 2, True, False)
     described = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "RANK": "0", "WORLD_SIZE": "1"}
     assert look(described).torch_described
+    assert look({"HVD_ELASTIC_COLLECTIVES": "torch"}).torch_in_place
 
 
 @pytest.mark.parametrize(

@@ -263,3 +263,30 @@ def test_connections_are_cut_even_if_leaving_fails(fence: Fence, pairs: list[Pai
     with pytest.raises(RuntimeError):
         fence.closing(leave)()
     assert closed(peer)
+
+
+def test_a_world_is_broken_once_a_connection_has_ended_at_either_end_or_all_were_cut(
+    fence: Fence, pairs: list[Pair]
+) -> None:
+    assert not fence.is_broken()
+    ours, peer = join_world(fence, pairs)
+    peer.send(b"x")
+    assert not fence.is_broken()  # what was not read yet is not an end
+    assert ours.recv(1) == b"x"
+    peer.shutdown(socket.SHUT_RDWR)
+    assert fence.is_broken()
+    join_world(fence, pairs)
+    assert not fence.is_broken()
+    fence.cut()
+    assert fence.is_broken()
+    ours, _ = join_world(fence, pairs)
+    ours.close()  # as Gloo does when it notices
+    assert fence.is_broken()
+
+
+def test_connections_that_are_added_to_a_world_are_cut_with_it(fence: Fence, pairs: list[Pair]) -> None:
+    join_world(fence, pairs)
+    one, other = fence.adding(horovods)()
+    pairs.append((socket.socket(fileno=one), socket.socket(fileno=other)))
+    assert fence.cut() == 4
+    assert closed(pairs[-1][1])

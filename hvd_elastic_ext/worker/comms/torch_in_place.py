@@ -1,0 +1,281 @@
+"""Worlds of ``torch.distributed`` that one process enters one after another (``--engine torch``).
+
+A world is a process group. Its members find each other by the keys that agent and launcher keep for Horovod's worlds,
+too: :class:`AgentStore` asks the same proxy on 127.0.0.1. So nothing listens to the network, and the keys outlive rank
+0, every restart of the launcher and the loss of any host. A question for a key of a lost world is answered at once.
+
+Four things about torch 2.13 decide how a world is left:
+
+* Gloo's own abort does nothing to an operation that waits for a silent peer. The fence cuts the connections instead
+  (:mod:`hvd_elastic_ext.worker.process.fence`), and the operation ends with an error.
+* A process group that dies waits for its threads, and a thread that drops its last operation may wait for the
+  interpreter. Whoever drops the group last holds the interpreter if that is a ``DistributedDataParallel``: both wait
+  for ever. So a group is kept until the *next* world is left, when its threads have long been idle.
+* While Gloo connects to a member that has died, there is no connection that could be cut, and torch 2.13 tries five
+  times as long as its time limit. So it connects in a thread, which is left behind if the launcher says that the world
+  is lost.
+* The error of a lost peer is a plain ``RuntimeError`` from wherever the script was, such as ``backward()``. It counts
+  as the loss of a peer only if a connection of the world has ended, or was cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final
+from urllib.parse import quote
+
+import torch
+import torch.distributed as dist
+
+from hvd_elastic_ext.core.messages.rank_info import ALONE, Place, place_of
+from hvd_elastic_ext.core.messages.slot_protocol import COLLECTIVES
+from hvd_elastic_ext.worker.comms import torch_distributed
+from hvd_elastic_ext.worker.comms.torch_distributed import TorchDistributedComms
+from hvd_elastic_ext.worker.process import standby
+from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE
+from hvd_elastic_ext.worker.stock import HorovodInternalError
+
+JOIN_S: Final = 10.0
+"""Longest time of one try of Gloo to connect to another member."""
+LOOK_S: Final = 0.02
+"""Seconds between two looks whether the world that forms is lost."""
+OPERATION_S: Final = 1800.0
+"""Longest time of an operation: torch's default. A lost peer ends an operation long before."""
+ASK_S: Final = 60.0
+"""Longest time until the proxy of the agent answers a question for a key; it answers after 2 s in any case."""
+
+
+class WorldLost(RuntimeError):
+    """The world of a key has lost a member."""
+
+
+class AgentStore(dist.Store):  # type: ignore[misc, name-defined]
+    """The keys of the world that this process has its rank in, as the agent's rendezvous proxy gives them.
+
+    ``get`` and ``wait`` block until another member has set the key, and raise ``TimeoutError`` after the time limit and
+    :class:`WorldLost` if the world is lost meanwhile. Keys are not counted, compared or deleted: they go with their
+    world.
+    """
+
+    def __init__(self, port: int, *, timeout_s: float = JOIN_S) -> None:
+        super().__init__()
+        self._port, self._timeout_s = port, timeout_s
+
+    def set(self, key: str, value: str | bytes) -> None:
+        status, _ = ask(self._port, "PUT", _path(key), value.encode() if isinstance(value, str) else bytes(value))
+        if status != http.client.OK:
+            raise WorldLost(f"{key} was not stored ({status})")
+
+    def get(self, key: str) -> bytes:
+        return self._wait_for(key, self._timeout_s)
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        limit_s = self._timeout_s if timeout is None else timeout.total_seconds()
+        for key in keys:
+            self._wait_for(key, limit_s)
+
+    def check(self, keys: Sequence[str]) -> bool:
+        return all(ask(self._port, "GET", _path(key))[0] == http.client.OK for key in keys)
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self._timeout_s = timeout.total_seconds()
+
+    @property
+    def timeout(self) -> timedelta:
+        return timedelta(seconds=self._timeout_s)
+
+    def _wait_for(self, key: str, limit_s: float) -> bytes:
+        deadline = time.monotonic() + limit_s
+        while True:
+            status, value = ask(self._port, "GET", _path(key))
+            if status == http.client.OK:
+                return value
+            if status != http.client.NOT_FOUND:
+                raise WorldLost(f"the world has lost a member before {key} was set")
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"{key} was not set within {limit_s:g} s")
+
+
+def _path(key: str) -> str:
+    return "/torch/" + quote(key, safe="")
+
+
+def ask(
+    port: int, method: str, path: str, body: bytes | None = None, *, timeout_s: float | None = ASK_S
+) -> tuple[int, bytes]:
+    """Ask the agent's rendezvous proxy; return status and content. Raises ``OSError`` if there is none."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
+    try:
+        connection.request(method, path, body)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    except http.client.HTTPException as error:
+        raise OSError(f"the rendezvous proxy of the agent gave no answer: {error!r}") from error
+    finally:
+        connection.close()
+
+
+class InPlaceComms(TorchDistributedComms):
+    """The process group of the present world, which is left for the next one within this process."""
+
+    def __init__(self) -> None:
+        """States have one each, and all are of the present world."""
+
+    @property
+    def _host(self) -> dist.ProcessGroup:  # type: ignore[override]
+        if not _groups:
+            raise HorovodInternalError("this process is between two worlds")
+        return _groups[-1]
+
+    def rank(self) -> int:
+        return dist.get_rank()
+
+    def local_rank(self) -> int:
+        """This process's number among those of the world on its machine."""
+        return _place[0].local_rank
+
+    def reset(self) -> None:
+        """Leave the world, and enter the next one. Raises ``HorovodInternalError`` if that does not form."""
+        leave()
+        enter()
+
+    def lost_by(self, error: BaseException) -> bool:
+        """Whether an error of the script only says that a peer was lost."""
+        return isinstance(error, RuntimeError) and HOROVOD_FENCE.is_broken()
+
+
+_place: list[Place] = [ALONE]
+_groups: list[dist.ProcessGroup] = []
+"""Process group and our own group of the present world."""
+_former: list[dist.ProcessGroup] = []
+"""Those of the world before, until the present one is left."""
+
+
+def is_wanted(environ: Mapping[str, str]) -> bool:
+    """Whether this process was started to enter such worlds."""
+    return environ.get(COLLECTIVES) == "torch"
+
+
+def enter() -> None:
+    """Enter the next world, or park until the launcher calls this process. Nothing if it is in a world already."""
+    if dist.is_initialized():
+        return
+    _fence_new_groups()
+    process = standby.current()
+    process.init(_join, leave, later=True)
+    if not process.parks:
+        process.entered(dist.get_rank(), dist.get_world_size())
+
+
+def _fence_new_groups() -> None:
+    """Have the fence cut the connections of the script's own groups, too."""
+    if not hasattr(dist.new_group, "hvd_elastic_fence"):
+        fenced: Any = HOROVOD_FENCE.adding(dist.new_group)
+        fenced.hvd_elastic_fence = True
+        dist.new_group = dist.distributed_c10d.new_group = fenced
+
+
+def _join() -> None:
+    """Ask for a rank, and connect to the other members. Raises ``HorovodInternalError`` if the world does not form."""
+    try:
+        _connect()
+    except (RuntimeError, OSError) as error:  # also torch's own errors, and TimeoutError
+        leave()
+        raise HorovodInternalError(f"joining the next world failed: {error}") from error
+
+
+def _connect() -> None:
+    alone = standby.ADDRESS not in os.environ
+    place = ALONE if alone else _ask_for_rank(int(os.environ[standby.PORT]))
+    store = dist.HashStore() if alone else AgentStore(int(os.environ[standby.PORT]))  # type: ignore[attr-defined]
+    interface = os.environ.get("HOROVOD_GLOO_IFACE")
+    if interface is not None:
+        os.environ["GLOO_SOCKET_IFNAME"] = interface
+    cuda = torch.cuda.is_available() and dist.is_nccl_available()
+    backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+    limit = timedelta(seconds=JOIN_S)
+    with _connecting_in_a_thread():
+        dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.size, timeout=limit)
+        host = dist.new_group(backend="gloo", timeout=limit)
+    world = dist.group.WORLD
+    assert world is not None
+    _place[0] = place
+    _groups[:] = [world, host]
+    for group in _groups:
+        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=OPERATION_S), group)
+
+
+class _InAThread(type):
+    """The type of a stand-in for Gloo's process group: it is made in a thread, and it is the real one."""
+
+    def __call__(cls, *args: Any, **options: Any) -> Any:
+        made: list[Any] = []
+        over = threading.Event()
+
+        def connect() -> None:
+            try:
+                made.append(dist.ProcessGroupGloo(*args, **options))
+            except Exception as error:  # noqa: BLE001 (it is raised where the group is asked for)
+                made.append(error)
+            over.set()
+
+        threading.Thread(target=connect, daemon=True, name="hvd-elastic connects").start()
+        while not over.wait(LOOK_S):
+            if HOROVOD_FENCE.was_cut:
+                raise WorldLost("the world has lost a member while it formed")
+        if isinstance(made[0], Exception):
+            raise made[0]
+        return made[0]
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, dist.ProcessGroupGloo)
+
+
+class _Gloo(metaclass=_InAThread):
+    pass
+
+
+@contextlib.contextmanager
+def _connecting_in_a_thread() -> Iterator[None]:
+    """Have torch make its Gloo groups by :class:`_Gloo`."""
+    module: Any = dist.distributed_c10d
+    module.ProcessGroupGloo = _Gloo
+    try:
+        yield
+    finally:
+        module.ProcessGroupGloo = dist.ProcessGroupGloo
+
+
+def _ask_for_rank(port: int) -> Place:
+    """The answer comes when all members of the next world have asked."""
+    status, text = ask(
+        port, "GET", f"/rank_and_size/{quote(os.environ.get('HOROVOD_HOSTNAME', ''), safe='')}/0", timeout_s=None
+    )
+    place = place_of(text.decode("ascii", "replace")) if status == http.client.OK else None
+    if place is None:
+        raise WorldLost(f"no rank was given ({status})")
+    return place
+
+
+def leave() -> None:
+    """Leave the present world; see the module for why its group is kept for a while."""
+    _leave()
+
+
+def _let_go() -> None:
+    if not dist.is_initialized():
+        return
+    former = list(dist.distributed_c10d._world.pg_map)  # also groups of the script's own
+    dist.destroy_process_group()
+    _groups.clear()
+    torch_distributed.forget_groups()
+    _former[:] = former
+
+
+_leave: Final[Any] = HOROVOD_FENCE.closing(_let_go)

@@ -1,0 +1,73 @@
+"""Real jobs of torch whose processes live through changes of their world; ``test_engines.py`` has the other cases."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.integration.engines.conftest import Job
+
+pytestmark = pytest.mark.timeout(300)
+DYING = Path(__file__).with_name("dying.py")
+REFUSED = {
+    "hvd.init(): --engine torch starts no world of Horovod's; call elastic.init() instead": (
+        "import horovod.torch as hvd; hvd.init()"
+    ),
+    "init_process_group(): --engine torch forms a new world in the same processes; call elastic.init() instead": (
+        "import torch.distributed as dist; dist.init_process_group('gloo')"
+    ),
+}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("keys", [0, 1, 2, 3])
+def test_the_others_go_on_at_once_without_a_member_that_dies_while_a_world_forms(
+    job: Job, keys: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DIE_AT", str(keys))
+    job.set_hosts("a:1")
+    script = (sys.executable, str(DYING), "1000000")
+    with job.run(*job.command("torch", processes=1, script=script)):
+        assert job.wait_for_world(1) == 0
+        [[(_, pid)]] = job.worlds(1)
+        job.set_hosts("a:1", "b:1")
+        back_at = job.wait_for_world(1, number=2)
+        assert (job.directory / "died").exists()
+        assert job.worlds(1)[1] == [(back_at, pid)], "it is the same process"
+        job.stop()
+    lost = [record for record in job.events("resized") if record.get("cause") == "worker failed"]
+    assert [record.get("steps_lost") for record in lost] == [0]
+    assert not [record for record in job.events("exited") if record.get("host") == "a" and record.get("code")]
+
+
+@pytest.mark.soak
+def test_a_stopped_rank_costs_the_others_the_heartbeat_limit_and_no_step(job: Job) -> None:
+    job.set_hosts("a:1", "b:1")
+    with job.run(*job.command("torch", "--heartbeat-timeout", "4")):
+        job.wait_for_world(2)
+        pids = dict(re.findall(r"\[(\d+)\]<stdout>:goes on count=\d+ size=2 pid=(\d+)", job.process.output))
+        os.kill(int(pids["1"]), signal.SIGSTOP)
+        job.wait_for_world(1)
+        assert psutil.pid_exists(int(pids["0"]))
+        assert [pid for _, pid in job.worlds(1)[0]] == [int(pids["0"])]
+        job.stop()
+    [change] = [record for record in job.events("resized") if record.get("cause") == "worker failed"]
+    assert change.get("downtime_s") < 8
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("line", "script"), REFUSED.items(), ids=["horovod", "torch"])
+def test_a_script_that_joins_another_world_itself_is_told_what_to_call_instead(
+    job: Job, line: str, script: str
+) -> None:
+    job.set_hosts("a:1")
+    command = job.command("torch", "--failure-budget", "0", processes=1, script=(sys.executable, "-c", script))
+    with job.run(*command) as process:
+        assert process.wait(200) == 1
+    assert line in process.output

@@ -1,0 +1,183 @@
+"""The store of a world of torch, by the rendezvous that all engines share, and who counts as lost there."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from queue import Queue
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Question, Rendezvous, RendezvousAnswer, Seat
+from hvd_elastic_ext.worker.comms import torch_in_place
+from hvd_elastic_ext.worker.comms.torch_in_place import AgentStore, WorldLost
+
+A, B = (ProcessId(Seat("h", slot), 1) for slot in (0, 1))
+
+
+class Proxy(ThreadingHTTPServer):
+    """The launcher's rendezvous behind HTTP, as an agent's proxy for the process ``life`` shows it."""
+
+    daemon_threads = True
+
+    def __init__(
+        self, rendezvous: Rendezvous, lock: threading.Lock, open_ones: dict[Any, Queue[RendezvousAnswer]]
+    ) -> None:
+        self.rendezvous, self.lock, self.open = rendezvous, lock, open_ones
+        self.life, self.count, self.now = A, 0, 0.0
+        super().__init__(("127.0.0.1", 0), Handler)
+
+    def ask(self, method: str, path: str, body: bytes) -> RendezvousAnswer:
+        waits: Queue[RendezvousAnswer] = Queue()
+        with self.lock:
+            self.count += 1
+            number = self.count
+            self.open[self.life, number] = waits
+            self.pass_on(self.rendezvous.ask(Question(self.life, number, method, path, body), self.now))
+        return waits.get(timeout=30)
+
+    def pass_on(self, answers: list[RendezvousAnswer]) -> None:
+        for answer in answers:
+            self.open.pop((answer.life, answer.number)).put(answer)
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Proxy
+
+    def _answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        answer = self.server.ask(self.command, self.path, body)
+        self.send_response(answer.status)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.end_headers()
+        self.wfile.write(answer.body)
+
+    do_GET = do_PUT = _answer
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class World:
+    """Two processes of one world, each with its proxy."""
+
+    def __init__(self) -> None:
+        self.rendezvous, lock, waiting = Rendezvous(), threading.Lock(), dict[Any, Queue[RendezvousAnswer]]()
+        self.rendezvous.form(1, [A, B])
+        self.proxies = [Proxy(self.rendezvous, lock, waiting) for _ in (A, B)]
+        for proxy, life in zip(self.proxies, (A, B), strict=True):
+            proxy.life = life
+            self.rendezvous.ask_for_rank(life, 0)
+            threading.Thread(target=proxy.serve_forever, args=(0.01,), daemon=True).start()
+        self.rendezvous.assign_ranks([A, B])
+        self.stores = [AgentStore(proxy.server_address[1]) for proxy in self.proxies]
+
+    def held(self) -> int:
+        return len(self.proxies[0].open)
+
+    def answer(self, answers: list[RendezvousAnswer]) -> None:
+        with self.proxies[0].lock:
+            self.proxies[0].pass_on(answers)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    yield made
+    for proxy in made.proxies:
+        proxy.shutdown()
+        proxy.server_close()
+
+
+def test_what_one_process_sets_the_others_get_with_any_name_and_any_bytes(world: World) -> None:
+    one, other = world.stores
+    one.set("0//cpu//0/0 ?#%é", b"\x00\xff\r\n")
+    assert other.get("0//cpu//0/0 ?#%é") == b"\x00\xff\r\n"
+    one.set("word", "text")
+    assert other.get("word") == b"text"
+    other.wait(["word"])
+
+
+def test_a_question_for_a_key_waits_until_it_is_set(world: World) -> None:
+    one, other = world.stores
+    got: Queue[bytes] = Queue()
+    asking = threading.Thread(target=lambda: got.put(other.get("late")), daemon=True)
+    asking.start()
+    while not world.held():
+        asking.join(0.001)
+    one.set("late", b"now")
+    assert got.get(timeout=30) == b"now"
+
+
+def test_a_key_of_a_world_that_is_lost_is_not_waited_for(world: World) -> None:
+    failed: Queue[BaseException] = Queue()
+
+    def ask() -> None:
+        try:
+            world.stores[1].get("never")
+        except WorldLost as error:
+            failed.put(error)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    while not world.held():
+        asking.join(0.001)
+    world.answer(world.rendezvous.give_up())
+    assert "never" in str(failed.get(timeout=30))
+    with pytest.raises(WorldLost):
+        world.stores[0].set("more", b"")
+
+
+def test_a_key_that_nobody_sets_is_asked_for_again_until_the_time_is_over(world: World) -> None:
+    world.stores[0].set("here", b"")
+    world.proxies[1].now = -1e9  # so the question is answered by a look at the time that is over
+    answers = Queue[str]()
+
+    def ask() -> None:
+        with pytest.raises(TimeoutError, match="absent was not set within 0 s") as caught:
+            AgentStore(world.proxies[1].server_address[1], timeout_s=0.0).get("absent")
+        answers.put(str(caught.value))
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    while not world.held():
+        asking.join(0.001)
+    world.answer(world.rendezvous.due(0.0))
+    assert answers.get(timeout=30)
+    assert world.stores[1].check(["here"])
+
+
+def test_a_process_that_enters_world_after_world_keeps_nothing_of_them() -> None:
+    model = nn.Linear(4, 4)
+
+    def facts() -> tuple[int, int, int]:
+        hooks = sum(len(value._post_accumulate_grad_hooks or ()) for value in model.parameters())  # type: ignore[attr-defined]
+        return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")), hooks
+
+    seen = []
+    for _ in range(40):
+        torch_in_place._join()
+        training = nn.parallel.DistributedDataParallel(model)
+        training(torch.ones(1, 4)).sum().backward()
+        torch_in_place.leave()
+        del training
+        seen.append(facts())
+    torch_in_place._former.clear()
+    assert all(last <= early for last, early in zip(seen[-1], seen[10], strict=True)), seen  # others' may end meanwhile
+
+
+def test_a_script_that_keeps_the_ddp_of_each_world_is_not_stopped_by_it() -> None:
+    kept = []
+    for _ in range(10):
+        torch_in_place._join()
+        kept.append(nn.parallel.DistributedDataParallel(nn.Linear(4, 4)))
+        kept[-1](torch.ones(1, 4)).sum().backward()
+        torch_in_place.leave()
+    torch_in_place._former.clear()
+    assert all(each.module.weight.grad is not None for each in kept)
+    kept.clear()
