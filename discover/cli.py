@@ -149,11 +149,6 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="PATH",
         help="file to replace whenever the hosts change (--hosts-file is its older name)",
     )
-    outputs.add_argument(
-        "--configmap",
-        metavar="NAME",
-        help="ConfigMap of the job's namespace to keep the hosts in, with --source kubernetes",
-    )
     outputs.add_argument("--script", metavar="PATH", help="executable to write that prints the hosts file")
     outputs.add_argument(
         "--listen",
@@ -277,16 +272,9 @@ def _kubernetes(options: argparse.Namespace) -> KubernetesSettings:
 def _outputs(options: argparse.Namespace) -> Outputs:
     return Outputs(
         hosts_file=None if options.hosts_file is None else _path(options.hosts_file, "--publish-to"),
-        configmap="" if options.configmap is None else _name(options.configmap, "--configmap"),
         script=None if options.script is None else _path(options.script, "--script"),
         listen=tuple(parse_listen(each) for each in options.listen or ()),
     )
-
-
-def _name(value: str, option: str) -> str:
-    if not value:
-        raise UsageError(f"{option} needs a name")
-    return value
 
 
 def _path(value: str, option: str) -> Path:

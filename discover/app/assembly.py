@@ -16,7 +16,6 @@ from discover.app.settings import FileSettings, KubernetesSettings, Outputs, Set
 from discover.common.health import Health
 from discover.common.metrics import Metrics
 from discover.common.source import Source
-from discover.publishing.configmap import BackgroundConfigMap, ConfigMap, own_in_time
 from discover.publishing.files import HostsFile, Publisher, PublishFailed, Script
 from discover.publishing.http_server import servers_at
 from discover.publishing.latest import LatestPublication
@@ -51,31 +50,22 @@ def serve(settings: Settings, *, life: str, inbox: EventQueue, clock: Clock | No
     vitals, metrics, board = Health(clock), Metrics(clock), LatestPublication()
     source, cluster = source_of(settings, metrics=metrics, clock=clock)
     files = _files(settings.outputs, metrics, cluster, clock=clock)
-    beyond = [
-        BackgroundConfigMap(
-            kept, clock=clock, failed=metrics.failures.inc, owns=metrics.for_writes().configmap_owner.set
-        )
-        for kept in _configmaps(settings, cluster, life)
-    ]
     beside: list[ContainerWatch | InitContainerCheck | EventWriter | Reaper] = []
     if cluster is not None:
         beside += cluster.own_pod_watch(inbox.end)
-        beside += cluster.writers(stands_by=lambda: any(each.stands_by for each in beyond))
-    outlets = Publishers([*files, board, *beyond], metrics)
+        beside += cluster.writers()
+    outlets = Publishers([*files, board], metrics)
     routes = Routes(board, vitals=vitals, metrics=metrics)
     servers = servers_at(settings.outputs.listen, routes)
 
     def leaving() -> None:
-        for each in (*beside, *beyond):
+        for each in beside:
             each.begin_stop()  # stop all of them at the same time, because each may wait for the server
 
     try:
         state = _own(files, life)
-        if cluster is not None and beyond and settings.outputs.hosts_file is None:
-            beyond[0].recall(inbox.changed)  # in its own thread, because it may take long
-            cluster.source.resume(beyond[0].recalled)
-        elif cluster is not None:
-            cluster.source.resume(lambda: state.seniority)
+        if cluster is not None:
+            cluster.source.resume(state.seniority)
         for server in servers:
             server.start()
             LOG.info("listening: %s", server.address)
@@ -90,7 +80,7 @@ def serve(settings: Settings, *, life: str, inbox: EventQueue, clock: Clock | No
             changed=inbox.changed,
             leaving=leaving,
         )
-        for each in (*beside, *beyond):
+        for each in beside:
             each.start()
         inbox.attend()
         return daemon.run()
@@ -103,12 +93,6 @@ def serve(settings: Settings, *, life: str, inbox: EventQueue, clock: Clock | No
             server.close()
 
 
-def _configmaps(settings: Settings, cluster: KubeParts | None, life: str) -> list[ConfigMap]:
-    """Return the ConfigMap that the settings name, or an empty list."""
-    name = settings.outputs.configmap
-    return [cluster.configmap(name, life=life)] if cluster is not None and name else []
-
-
 def look_once(settings: Settings, *, life: str) -> str:
     """Look once, publish, and return the result as text. Raises :class:`ElasticError` if one of them fails.
 
@@ -118,22 +102,16 @@ def look_once(settings: Settings, *, life: str) -> str:
     metrics = Metrics(clock)
     source, cluster = source_of(settings, metrics=metrics, clock=clock)
     files = _files(settings.outputs, metrics, cluster, clock=clock)
-    configmaps = _configmaps(settings, cluster, life)
-    everywhere = [*files, *configmaps]
     try:
         state = _own(files, life)
-        for kept in configmaps:
-            own_in_time(kept, clock=clock)
-            if settings.outputs.hosts_file is None:
-                state = DaemonState(life, seniority=kept.published_before())
         if cluster is not None:
-            cluster.source.resume(lambda: state.seniority)
+            cluster.source.resume(state.seniority)
         seen = observe_once(source, explain=None if cluster is None else cluster.source.explain, clock=clock)
         publication, _ = publication_of(state, seen.observation)
-        for publisher in everywhere:
+        for publisher in files:
             publisher.publish(publication)
     finally:
-        for publisher in everywhere:
+        for publisher in files:
             publisher.close()
     return render(publication, seen.rows, output=settings.output, wall=clock.wall())
 

@@ -63,8 +63,7 @@ def decide(now: float, state: DaemonState, seen: Seen) -> tuple[PublicationDecis
     if isinstance(seen, ElasticError):
         problem = f"{seen}{kept}" if isinstance(seen, SourceUnavailable) else str(seen)
         return PublicationDecision(replace(state, unsettled_since=None), problem=problem), problem
-    seniority = seen.earlier if state.last is None and seen.earlier else state.seniority
-    return _follow(replace(state, unsettled_since=None, seniority=seniority), seen)
+    return _follow(replace(state, unsettled_since=None), seen)
 
 
 def publication_of(state: DaemonState, seen: Observation) -> tuple[Publication, HostChange]:

@@ -18,8 +18,6 @@ from discover.actions.sidecar_exit import ContainerWatch, End
 from discover.app.settings import KubernetesSettings
 from discover.common.metrics import Metrics
 from discover.kube.collection import Sender
-from discover.publishing.configmap import ConfigMap, where_of
-from discover.publishing.lease import Lease
 from discover.selection.damping import DampingLimits
 from discover.selection.objects import Key
 from discover.selection.operators import JobView, job_view
@@ -86,32 +84,8 @@ class KubeParts:
             return [InitContainerCheck(lambda: cluster.pod_now(space, self._own), where, end=end, clock=self._clock)]
         return []
 
-    def configmap(self, name: str, *, life: str) -> ConfigMap:
-        """Return the part that publishes to the ConfigMap ``name``. ``life`` names this run."""
-        sender, metrics = self._cluster.sender(), self._metrics.for_writes()
-        metrics.configmap()
-        lease = Lease(
-            sender,
-            namespace=self._namespace,
-            name=name,
-            me=f"{socket.gethostname()}_{life}",
-            of=where_of(self._namespace, name),
-            clock=self._clock,
-        )
-        return ConfigMap(
-            sender,
-            lease,
-            namespace=self._namespace,
-            name=name,
-            alive=self.source.still_there,
-            clock=self._clock,
-            wrote=metrics.configmap_writes.inc,
-        )
-
-    def writers(self, *, stands_by: Callable[[], bool]) -> list[EventWriter | Reaper]:
-        """Return the parts that write Events and delete pods, as the settings ask for. ``stands_by`` returns whether
-        another daemon does both now.
-        """
+    def writers(self) -> list[EventWriter | Reaper]:
+        """Return the parts that write Events and delete pods, as the settings ask for."""
         made: list[EventWriter | Reaper] = []
         metrics = self._metrics.for_writes()
         tell: Callable[[PodNote], None] | None = None
@@ -119,7 +93,7 @@ class KubeParts:
         if self._settings.events:
             events = EventWriter(
                 self._cluster.sender(),
-                ViewOf(self.source, advice, stands_by=stands_by),
+                ViewOf(self.source, advice),
                 self.event_object,
                 instance=socket.gethostname(),
                 metrics=metrics,
@@ -132,7 +106,7 @@ class KubeParts:
             reaper = Reaper(
                 self._cluster.sender(),
                 # Delete no pod while the job may still become readable: labels alone do not identify its pods.
-                ViewOf(self.source, advice, stands_by=lambda: stands_by() or not self.source.job_settled),
+                ViewOf(self.source, advice, only_if=lambda: self.source.job_settled),
                 self._table,
                 job=self._read_job,
                 own=Key(self._cluster.namespace, self._own) if self._own else None,
@@ -177,19 +151,19 @@ class KubeParts:
 
 class ViewOf:
     """Returns the latest look of ``source``: the same object until the next look. Returns None before the first
-    observation, and while ``stands_by`` returns True. For one thread.
+    observation, and while ``only_if`` returns False. For one thread.
     """
 
-    def __init__(self, source: KubernetesSource, advice: str, *, stands_by: Callable[[], bool]) -> None:
+    def __init__(self, source: KubernetesSource, advice: str, *, only_if: Callable[[], bool] = lambda: True) -> None:
         self._source = source
         self._advice = advice
-        self._stands_by = stands_by
+        self._only_if = only_if
         self._latest: Evaluation | None = None
         self._view: ClusterView | None = None
 
     def __call__(self) -> ClusterView | None:
         latest = self._source.evaluation
-        if latest is None or latest.damping.observation is None or self._stands_by():
+        if latest is None or latest.damping.observation is None or not self._only_if():
             return None
         if latest is not self._latest:
             self._latest = latest

@@ -130,20 +130,15 @@ class KubernetesSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outputs:
-    """Where to publish. ``script``: a script that prints ``hosts_file``. ``listen``: addresses to serve HTTP on.
-    ``configmap``: the name of a ConfigMap in the job's namespace, "" for none.
-    """
+    """Where to publish. ``script``: a script that prints ``hosts_file``. ``listen``: addresses to serve HTTP on."""
 
     hosts_file: Path | None = None
-    configmap: str = ""
     script: Path | None = None
     listen: tuple[Address, ...] = ()
 
     def __post_init__(self) -> None:
         if self.script is not None and self.hosts_file is None:
             raise UsageError("--script prints a hosts file; name it with --publish-to PATH")
-        if self.configmap and not OBJECT_NAME.fullmatch(self.configmap):
-            raise UsageError(f"--configmap {self.configmap!r}: small letters, digits and inner '-' or '.', at most 253")
         if self.script is not None and self.script == self.hosts_file:
             raise UsageError(f"--script and --publish-to both name {self.script}; they are two files")
         twice = next((each for at, each in enumerate(self.listen) if each in self.listen[:at]), None)
@@ -166,12 +161,9 @@ class Settings:
         outputs = self.outputs
         if self.once and outputs.listen:
             raise UsageError("--once does not serve HTTP; leave --listen out, or run without --once")
-        if outputs.configmap and not isinstance(self.source, KubernetesSettings):
-            raise UsageError(f"--configmap does not go with --source {self.source.kind}; leave one of them out")
-        if not self.once and outputs.hosts_file is None and not outputs.configmap and not outputs.listen:
+        if not self.once and outputs.hosts_file is None and not outputs.listen:
             raise UsageError(
-                "nowhere to publish to; give --publish-to PATH, --listen ADDRESS or both (or --configmap NAME), "
-                "or --once to look"
+                "nowhere to publish to; give --publish-to PATH, --listen ADDRESS or both, or --once to look"
             )
         if isinstance(self.source, FileSettings) and self.source.watch in (outputs.hosts_file, outputs.script):
             raise UsageError(f"--watch {self.source.watch} is also written to; watch one file and publish to another")

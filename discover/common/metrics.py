@@ -135,22 +135,14 @@ class ClusterMetrics:
 
 
 class WriteMetrics:
-    """Metrics of writes to a cluster. Safe from any thread. Those of a ConfigMap exist after :meth:`configmap`."""
-
-    configmap_writes: Counter
-    configmap_owner: Gauge
+    """Metrics of writes to a cluster. Safe from any thread."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._gauge, self._counter = _makers(registry)
-        self._events = self._counter("events_sent", "Kubernetes Events that the server took", ["reason"])
-        self._unsent = self._counter("events_unsent", "Kubernetes Events that were refused or given up", ["reason"])
-        self._reaped = self._counter("pods_reaped", "Pods deleted by --reap-failed", ["cause"])
-        self._reap_failures = self._counter("reap_failures", "Deletions that failed and are repeated")
-
-    def configmap(self) -> None:
-        """Make the metrics of a ConfigMap. Call it once."""
-        self.configmap_writes = self._counter("configmap_writes", "Changes of the ConfigMap")
-        self.configmap_owner = self._gauge("configmap_owner", "1 while this daemon is the one to write")
+        _, counter = _makers(registry)
+        self._events = counter("events_sent", "Kubernetes Events that the server took", ["reason"])
+        self._unsent = counter("events_unsent", "Kubernetes Events that were refused or given up", ["reason"])
+        self._reaped = counter("pods_reaped", "Pods deleted by --reap-failed", ["cause"])
+        self._reap_failures = counter("reap_failures", "Deletions that failed and are repeated")
 
     def event(self, reason: str, *, sent: bool) -> None:
         """Count an Event: taken by the server (``sent``), or else refused or given up."""

@@ -23,15 +23,12 @@ class Observation:
     """The hosts that a source shows at one look: ``hosts`` are usable, ``departing`` are about to go. Their order has
     no meaning.
 
-    ``doubt``: why this may be outdated; else empty. ``earlier``: the hosts that an earlier run of the daemon published,
-    in its order, if the source has read them; only the first observation's count. ``changed``: the last change of
-    ``hosts``, if it is known.
+    ``doubt``: why this may be outdated; else empty. ``changed``: the last change of ``hosts``, if it is known.
     """
 
     hosts: HostSet
     departing: tuple[Departure, ...] = ()
     doubt: str = ""
-    earlier: HostSet = field(default_factory=HostSet)
     changed: HostsDelta | None = field(default=None, compare=False, repr=False)
 
 

@@ -1,6 +1,6 @@
 """Where hosts are published, and how each place is kept up to date.
 
-Belongs here: files, ConfigMaps, HTTP, and the choice of the one daemon that writes.
+Belongs here: files and HTTP.
 
 Never here: which hosts exist.
 """

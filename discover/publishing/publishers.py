@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 from discover.common.metrics import Metrics
 from discover.publishing.files import Publisher, PublishFailed
@@ -15,20 +14,6 @@ FIRST_PAUSE = 1.0
 """Seconds before a failed publication is repeated. Each further failure doubles them."""
 
 LONGEST_PAUSE = 30.0
-
-
-def pause_after_failures(failures: int) -> float:
-    """Return the seconds to wait after so many ``failures`` in a row (at least one), :data:`LONGEST_PAUSE` at most."""
-    return pause_after(failures, first=FIRST_PAUSE, longest=LONGEST_PAUSE)
-
-
-@runtime_checkable
-class Delegating(Publisher, Protocol):
-    """A publisher that publishes from a thread of its own: it accepts each publication at once, and never fails."""
-
-    @property
-    def problem(self) -> str:
-        """Why the last publication is not written, for people; "" if it is written or will be written now."""
 
 
 @dataclass(slots=True)
@@ -68,10 +53,8 @@ class Publishers:
             outlet.publisher.publish(publication)
         except PublishFailed as error:
             outlet.failures += 1
-            outlet.not_before = now + pause_after_failures(outlet.failures)
+            outlet.not_before = now + pause_after(outlet.failures, first=FIRST_PAUSE, longest=LONGEST_PAUSE)
             outlet.problem = f"{error}; trying again"
             self._metrics.failures.inc()
         else:
             outlet.failures, outlet.not_before, outlet.problem = 0, 0.0, ""
-            if isinstance(outlet.publisher, Delegating):
-                outlet.problem = outlet.publisher.problem

@@ -106,8 +106,7 @@ class KubernetesSource:
         self._metrics = metrics
         self._clock = clock
         self._limits = limits
-        self._read_earlier: Callable[[], HostSet | Unsettled] = HostSet
-        self._earlier: HostSet | None = None
+        self._earlier = HostSet()
         self._snapshot: ClusterSnapshot | None = None
         self._evaluation: Evaluation | None = None
         self._running_hosts: RunningHosts | None = None
@@ -127,13 +126,12 @@ class KubernetesSource:
             store_restored=self._nodes.force_relist,
         )
 
-    def resume(self, earlier: Callable[[], HostSet | Unsettled]) -> None:
-        """Keep the hosts that an earlier run of the daemon published, without a probe.
+    def resume(self, earlier: HostSet) -> None:
+        """Keep the hosts that an earlier run of the daemon published, without a probe. Call this before :meth:`start`.
 
-        Each :meth:`read` calls ``earlier`` until it returns these hosts, and returns no hosts before. Otherwise a host
-        that is silent or under an advisory would count as new, and would be removed.
+        Otherwise a host that is silent or under an advisory would count as new, and would be removed.
         """
-        self._read_earlier = earlier
+        self._earlier = earlier
 
     def explain(self) -> Sequence[Row]:
         """Return a row for each pod of the latest :meth:`read`, in order of the pods' keys; none before the first."""
@@ -195,15 +193,11 @@ class KubernetesSource:
             each.stop()
 
     def read(self) -> Observation | Unsettled:
-        """Look now. Return :class:`Unsettled` until the hosts of an earlier run, the pods, the nodes and the job are
-        known, and until the first decision. The job delays this by :data:`JOB_TIMEOUT` seconds at most.
+        """Look now. Return :class:`Unsettled` until the pods, the nodes and the job are known, and until the first
+        decision. The job delays this by :data:`JOB_TIMEOUT` seconds at most.
         """
         if self._begun_at is None:
             return Unsettled(self._where, "it has not been started")
-        if self._earlier is None:
-            if isinstance(earlier := self._read_earlier(), Unsettled):
-                return earlier
-            self._earlier = earlier
         began = self._clock.mono()
         arrived = self._looks.begin()
         if not (self._pods.status.listed and self._nodes.status.listed):
@@ -215,17 +209,15 @@ class KubernetesSource:
             self._looks.wake_at(self._begun_at + JOB_TIMEOUT)
             return Unsettled(self._where, "the job is being read")
         self._metrics.nodes_read.set(int(snapshot.nodes is not None))
-        observation = self._look(began, snapshot, arrived, self._earlier)
+        observation = self._look(began, snapshot, arrived)
         self._looks.end(self._clock.mono() - began)
         return observation
 
-    def _look(
-        self, now: float, snapshot: ClusterSnapshot, arrived: float | None, earlier: HostSet
-    ) -> Observation | Unsettled:
+    def _look(self, now: float, snapshot: ClusterSnapshot, arrived: float | None) -> Observation | Unsettled:
         wall = self._clock.wall()
         selection = self._selector.select(wall, snapshot, node_exists=self._lookups.exists, job=self._lookups.job)
         self._lookups.set_missing(selection.missing)
-        latest = self._evaluate(now, selection, arrived, earlier)
+        latest = self._evaluate(now, selection, arrived)
         damping = latest.damping
         self._looks.wake_at(damping.again_at)
         self._looks.wake_at(None if selection.again_at is None else now + max(0.0, selection.again_at - wall))
@@ -233,9 +225,9 @@ class KubernetesSource:
             return Unsettled(self._where, latest.reason)
         doubt = self._doubt(now)
         seen = damping.observation
-        return replace(seen, doubt=doubt, earlier=earlier) if doubt or earlier else seen
+        return replace(seen, doubt=doubt) if doubt else seen
 
-    def _evaluate(self, now: float, selection: Selection, arrived: float | None, earlier: HostSet) -> Evaluation:
+    def _evaluate(self, now: float, selection: Selection, arrived: float | None) -> Evaluation:
         """Decide what to publish. For most events the last decision still holds."""
         last, there = self._evaluation, groups_of(selection).keys.keys()
         results = self._probed(() if last is None else last.damping.to_probe, there)
@@ -243,7 +235,7 @@ class KubernetesSource:
         if last is not None and still_holds(now, last.damping, of=last.facts, facts=facts):
             self._evaluation = Evaluation(facts, last.damping, last.reason)
             return self._evaluation
-        state = DampingState(earlier=frozenset(earlier.names)) if last is None else last.damping.state
+        state = DampingState(earlier=frozenset(self._earlier.names)) if last is None else last.damping.state
         damping, reason = decide_published(now, state, facts, limits=self._limits)
         self._probed(damping.to_probe, there)
         self._evaluation = Evaluation(facts, damping, reason)

@@ -76,8 +76,7 @@ def of_operator(body: Body, *, custom: str = "") -> list[str]:
 
 
 def pod_templates(body: Body) -> Iterator[tuple[str, Body]]:
-    """Yield the pod templates of an object, by role: ``launcher``, ``worker``, or ``daemon`` for a daemon of its
-    own."""
+    """Yield the pod templates of an object, by role: ``launcher`` or ``worker``."""
     spec = body.get("spec", {})
     match body["kind"]:
         case "MPIJob":
@@ -91,8 +90,6 @@ def pod_templates(body: Body) -> Iterator[tuple[str, Body]]:
                 yield role, spec["etReplicaSpecs"][role]["template"]
         case "StatefulSet":
             yield "worker", spec["template"]
-        case "Deployment":
-            yield "daemon", spec["template"]
         case "Job":
             yield "launcher", spec["template"]
 

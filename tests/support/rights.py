@@ -28,13 +28,6 @@ NODES: Final = _rights("", "nodes", "get", "list", "watch")
 REAP: Final = _rights("", "pods", "delete")
 """For ``--reap-failed``."""
 
-CONFIGMAP: Final = (
-    _rights("", "configmaps", "get", "patch", name="digits-hosts")
-    | _rights("coordination.k8s.io", "leases", "get", "update", name="digits-hosts")
-    | _rights("coordination.k8s.io", "leases", "create")
-)
-"""For ``--configmap digits-hosts``, if the ConfigMap exists."""
-
 EXEC: Final = _rights("", "pods", "get") | _rights("", "pods/exec", "get", "create")
 """For ``hvd-elastic run --rsh pod``."""
 

@@ -17,8 +17,6 @@ from discover.publishing.routes import Routes
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, from_json, parse_hosts_text
-from tests.contract.discover.writing import Writing
-from tests.support.kube.server import KubeServer
 from tests.support.serving import UnixConnection
 
 
@@ -70,36 +68,6 @@ class _Both:
             publisher.close()
 
 
-class InAConfigMap:
-    """A ConfigMap on an API server, read as a kubelet would."""
-
-    def __init__(self, directory: Path) -> None:
-        self.server = KubeServer()
-        self.server.start()
-        self.writing = Writing(self.server, directory)
-        self.publisher: Publisher = self.writing.configmap(clock=SystemClock())
-        self.writing.dead = Everybody()
-
-    def seen(self) -> dict[str, int] | None:
-        try:
-            data = self.writing.data()
-        except KeyError:
-            return None
-        return parse_hosts_text(data["hosts"], where="configmap").as_slots()
-
-    def close(self) -> None:
-        self.publisher.close()
-        self.writing.close()
-        self.server.stop()
-
-
-class Everybody(set[str]):
-    """No pod of a host that is published no more is there."""
-
-    def __contains__(self, name: object) -> bool:
-        return True
-
-
 class OverHttp:
     """The push, asked for over a real socket."""
 
@@ -123,7 +91,7 @@ class OverHttp:
         self.server.close()
 
 
-@pytest.fixture(params=[OnFile, ByScript, InAConfigMap, OverHttp])
+@pytest.fixture(params=[OnFile, ByScript, OverHttp])
 def way(request, tmp_path):
     made = request.param(tmp_path)
     yield made

@@ -45,7 +45,7 @@ JOB = EventObject("kubeflow.org/v2beta1", "MPIJob", "default", "digits", "job-ui
 
 @pytest.fixture
 def writing(kube: KubeServer, tmp_path: Path) -> Iterator[Writing]:
-    made = Writing(kube, tmp_path, "rbac.yaml", "reap.yaml", "standalone.yaml")
+    made = Writing(kube, tmp_path, "rbac.yaml", "reap.yaml", "mpijob.yaml")
     yield made
     made.close()
 
@@ -497,7 +497,7 @@ def test_no_pod_is_deleted_by_labels_alone_while_the_job_may_become_readable(
     settings = KubernetesSettings(job="digits", kubeconfig=writing.kube.kubeconfig(tmp_path / "of-daemon"), reap=True)
     parts = KubeParts(settings, metrics=Metrics(writing.clock), clock=writing.clock)
     parts.source = source
-    made = parts.writers(stands_by=lambda: False)
+    made = parts.writers()
     (reaper,) = (each for each in made if isinstance(each, Reaper))
     reaper.turn()
     writing.clock.advance(60.0)
@@ -551,7 +551,7 @@ def test_the_daemon_asks_for_the_very_job_that_it_follows(writing: Writing, tmp_
     settings = KubernetesSettings(job="digits", kubeconfig=kubeconfig, reap=True, events=False)
     parts = KubeParts(settings, metrics=Metrics(writing.clock), clock=writing.clock)
     parts.source = source
-    (reaper,) = parts.writers(stands_by=lambda: False)
+    (reaper,) = parts.writers()
     reaper.turn()
     writing.clock.advance(5.0)
     reaper.turn()

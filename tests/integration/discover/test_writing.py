@@ -14,7 +14,7 @@ from tests.support.kube import bodies, cluster_events
 from tests.support.kube.fixtures import kube
 from tests.support.kube.server import KubeServer
 from tests.support.kube.workers import Workers
-from tests.support.manifests import containers, documents, pods
+from tests.support.manifests import documents
 from tests.support.waiting import wait_until
 
 __all__ = ["kube"]
@@ -27,8 +27,8 @@ class Job:
 
     def __init__(self, place: Place, server: KubeServer, *files: str) -> None:
         self.place, self.server = place, server
-        for file in ("rbac.yaml", "nodes.yaml", "standalone.yaml", *files):
-            server.apply(each for each in documents(file) if each["kind"] != "Deployment")
+        for file in ("rbac.yaml", "nodes.yaml", "mpijob.yaml", *files):
+            server.apply(each for each in documents(file) if each["kind"] != "MPIJob")
         for number in range(3):
             server.put("nodes", bodies.node(f"n-{number}"))
         server.put("mpijobs", bodies.mpi_job("digits", workers=3))
@@ -60,10 +60,6 @@ class Job:
 
     def events(self, reason: str) -> list[str]:
         return [each["message"] for each in self.server.all("events") if each["reason"] == reason]
-
-    def hosts(self) -> set[str]:
-        data = self.server.get("configmaps", "digits-hosts").get("data") or {}
-        return set(data.get("hosts", "").split())
 
     def metric(self, name: str) -> float:
         _, text = self.place.get("/metrics")
@@ -116,74 +112,48 @@ def test_without_being_asked_to_it_deletes_nobody_and_without_events_it_tells_no
     assert kube.counts.of("delete", "pods") == kube.counts.of("create", "events") == 0
 
 
-def test_alone_as_the_manifest_starts_it_it_keeps_the_configmap_and_a_second_one_stands_by(
-    place: Place, kube: KubeServer
-) -> None:
-    job = Job(place, kube, "configmap.yaml")
-    given = containers(pods("standalone.yaml")["daemon"])["discover"]["args"]
-    own = [each for each in given if not each.startswith(("--listen", "--admission-probe"))]
-    options = [*own, *job.options()[2:]]
-    with job.workers(), place.serve_as(options) as first:
-        wait_until(lambda: job.hosts() == {host(0), host(1), host(2)}, what="the hosts", timeout=DEADLINE)
-        assert "publication.json" in kube.get("configmaps", "digits-hosts")["data"]
-        wait_until(lambda: job.metric("configmap_owner") == 1.0, what="the owner's mark", timeout=DEADLINE)
-        assert job.metric("configmap_writes_total") >= 1.0
-        with place.run_as([*options, "--listen", f"unix://{place.directory}/s2"]) as second:
-            second.wait_for("standing by: configmap default/digits-hosts", timeout=DEADLINE)
-            kube.change("mpijobs", "digits", {"spec": {"mpiReplicaSpecs": {"Worker": {"replicas": 2}}}})
-            wait_until(lambda: job.hosts() == {host(0), host(1)}, what="two hosts", timeout=DEADLINE)
-            first.terminate()
-            assert first.wait(timeout=DEADLINE) == 0
-            second.wait_for("written by this daemon now", timeout=DEADLINE)
-            assert job.hosts() == {host(0), host(1)}
-            assert kube.counts.answers(403) == 0, first.stderr + second.stderr
-
-
-def test_a_start_while_the_server_is_away_takes_nobody_out_of_the_configmap(place: Place, kube: KubeServer) -> None:
-    job, everybody = Job(place, kube, "configmap.yaml"), {host(0), host(1), host(2)}
-    options = job.options("--configmap=digits-hosts", "--no-events")
+def test_a_start_while_the_server_is_away_takes_nobody_out_of_the_hosts_file(place: Place, kube: KubeServer) -> None:
+    job = Job(place, kube)
+    options = job.options("--no-events", "--publish-to", str(place.hosts))
     with job.workers(), contextlib.ExitStack() as daemons:
         with place.serve_as(options) as first:
-            wait_until(lambda: job.hosts() == everybody, what="the hosts", timeout=DEADLINE)
+            job.publishes(0, 1, 2)
             first.terminate()
             assert first.wait(timeout=DEADLINE) == 0
         node = kube.get("pods", "digits-worker-1")["spec"]["nodeName"]
         kube.change("nodes", node, {"spec": {"unschedulable": True}})  # kept if it is published, else not added
         with kube.down():
             second = daemons.enter_context(place.serve_as(options))
-            second.wait_for("what was published before is not known yet: .*refused", timeout=DEADLINE)
+            second.wait_for("refused.*keeping the hosts known so far", timeout=DEADLINE)
             assert place.get("/livez")[0] == 200
+            job.publishes(0, 1, 2)
         second.wait_for("hosts: sequence=1: 3 hosts", timeout=DEADLINE)
-        wait_until(lambda: job.metric("configmap_owner") == 1.0, what="the owner's mark", timeout=DEADLINE)
-        assert job.hosts() == everybody
+        job.publishes(0, 1, 2)
 
 
-def test_one_look_writes_the_configmap_if_it_is_told_to_and_nothing_else(place: Place, kube: KubeServer) -> None:
-    job = Job(place, kube, "configmap.yaml", "reap.yaml")
+def test_one_look_deletes_nobody(place: Place, kube: KubeServer) -> None:
+    job = Job(place, kube, "reap.yaml")
     with job.workers():
         wait_until(
             lambda: [each["status"]["phase"] for each in kube.all("pods")] == ["Running"] * 3, what="pods", timeout=60
         )
         cluster_events.fail(kube, "digits-worker-1")
-        with place.run_as(job.options("--once", "--reap-failed")) as once:
-            assert once.wait(timeout=DEADLINE) == 0
-        assert job.hosts() == set()
-        with place.run_as(job.options("--once", "--configmap=digits-hosts")) as once:
+        with place.run_as(job.options("--once", "--reap-failed", "--publish-to", str(place.hosts))) as once:
             assert once.wait(timeout=DEADLINE) == 0, once.output
-        assert job.hosts() == {host(0), host(2)}
+        job.publishes(0, 2)
     assert kube.counts.of("delete", "pods") == kube.counts.of("create", "events") == 0
 
 
 def test_a_server_that_takes_no_writes_makes_no_host_late(place: Place, kube: KubeServer) -> None:
-    job = Job(place, kube, "configmap.yaml", "reap.yaml")
-    hung = [kube.faults.on(verb, kind).hang() for verb, kind in (("get", "leases"), ("create", "events"))]
-    options = job.options("--configmap=digits-hosts", "--reap-failed", "--hosts-file", str(place.hosts))
-    with job.workers(), place.serve_as(options) as daemon:
+    job = Job(place, kube, "reap.yaml")
+    hung = kube.faults.on("delete", "pods").hang()
+    with job.workers(), place.serve_as(job.options("--reap-failed", "--publish-to", str(place.hosts))) as daemon:
         job.publishes(0, 1, 2)
-        hung[0].wait(timeout=DEADLINE)
         cluster_events.fail(kube, "digits-worker-1", reason="Evicted")
         job.publishes(0, 2)
-        assert job.hosts() == set()
+        hung.wait(timeout=DEADLINE)
+        cluster_events.fail(kube, "digits-worker-2", reason="Evicted")
+        job.publishes(0)
         assert place.get("/livez")[0] == 200
         daemon.terminate()
         assert daemon.wait(timeout=DEADLINE) == 0

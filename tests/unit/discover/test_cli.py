@@ -90,9 +90,6 @@ def test_the_environment_may_name_the_configuration_file(tmp_path):
         (STATIC, "nowhere to publish"),
         ([*STATIC, "--script", "/s"], "--script prints a hosts file; name it with --publish-to"),
         ([*STATIC, "--script", "/s", "--hosts-file", "/s"], "both name"),
-        ([*STATIC, "--configmap", "x"], "--configmap does not go with --source static"),
-        ([*KUBE, "--configmap", ""], "--configmap needs a name"),
-        *(([*KUBE, f"--configmap={name}"], "--configmap") for name in ("../secrets/x", "X", "-x", "x" * 254, "a b")),
         ([*STATIC, "--listen", ":0", "--once"], "--once does not serve HTTP"),
         ([*STATIC, *(f"--listen={at}" for at in (":80", "unix:///s", "127.0.0.1:80"))], "127.0.0.1:80 is given twice"),
         (["--source", "file", "--watch", "/h", "--hosts-file", "/h"], "also written"),
@@ -185,7 +182,7 @@ def test_other_sources_do_not_load_the_client_of_kubernetes(argv, tmp_path):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-CLUSTER = ["--source", "kubernetes", "--job", "digits", "--configmap", "digits-hosts"]
+CLUSTER = ["--source", "kubernetes", "--job", "digits", "--publish-to", "/hosts"]
 
 
 def test_events_are_written_and_nothing_is_deleted_unless_it_is_said_otherwise():

@@ -9,7 +9,7 @@ import pytest
 from tests.support.manifests import Body, containers, documents, names, of_kind, pod_templates, pods
 
 JOBS = ["mpijob-older.yaml", "mpijob.yaml", "statefulset.yaml", "trainingjob.yaml"]
-WITH_PODS = [*JOBS, "standalone.yaml", "pytorchjob.yaml"]
+WITH_PODS = [*JOBS, "pytorchjob.yaml"]
 
 NOBODY = {"runAsNonRoot": True, "runAsUser": 10001, "runAsGroup": 10001, "capabilities": {"drop": ["ALL"]}}
 ROOT = {
@@ -124,7 +124,7 @@ PORTS = [22, 2222, 43211]
 
 
 @pytest.mark.parametrize("port", PORTS)
-@pytest.mark.parametrize("more", [[], ["network.yaml"], ["standalone.yaml"]])
+@pytest.mark.parametrize("more", [[], ["network.yaml"]])
 @pytest.mark.parametrize("name", JOBS)
 def test_pods_of_a_job_reach_one_another_and_nobody_else_reaches_them(name: str, more: list[str], port: int) -> None:
     given = policies(name, *more)
@@ -152,10 +152,3 @@ def test_with_network_yaml_pods_reach_only_one_another_and_dns_and_the_launcher_
         assert reaches(
             policies(name), source=worker, target=target, port=80
         )  # otherwise storage and data cannot be reached
-
-
-def test_a_separate_daemon_reaches_only_the_sshd_of_workers() -> None:
-    given = policies("mpijob.yaml", "standalone.yaml")
-    daemon, worker = labels("standalone.yaml", "daemon"), labels("mpijob.yaml", "worker")
-    assert [port for port in PORTS if reaches(given, source=daemon, target=worker, port=port)] == [2222]
-    assert not any(reaches(given, source=worker, target=daemon, port=port) for port in PORTS)

@@ -13,7 +13,6 @@ import pytest
 from discover import cli
 from discover.app.settings import KubernetesSettings
 from discover.publishing.addresses import UnixAddress
-from discover.publishing.configmap import SCRIPT, SCRIPT_TEXT
 from hvd_elastic_ext.launcher.cli.run_options import parse
 from tests.support import manifests, schemas
 from tests.support.manifests import Body, containers, documents, names, of_kind, pods, problems
@@ -30,7 +29,7 @@ def daemon(name: str) -> Body:
 
 def test_there_are_these_manifests_and_no_others() -> None:
     rights = ("rbac.yaml", "nodes.yaml", "reap.yaml", "exec.yaml", "sleep.yaml", "sleep-statefulset.yaml")
-    assert names() == sorted([*JOBS, "pytorchjob.yaml", *rights, "configmap.yaml", "standalone.yaml", "network.yaml"])
+    assert names() == sorted([*JOBS, "pytorchjob.yaml", *rights, "network.yaml"])
 
 
 @pytest.mark.parametrize("name", names())
@@ -186,10 +185,9 @@ def test_the_daemon_has_probes_on_its_socket_but_none_for_readiness(name: str) -
     assert importlib.util.find_spec("discover.probe") is not None
 
 
-@pytest.mark.parametrize("name", [*JOBS, "standalone.yaml"])
+@pytest.mark.parametrize("name", JOBS)
 def test_the_daemon_has_small_limits_and_a_read_only_image(name: str) -> None:
-    (pod,) = (found for role, found in pods(name).items() if role in ("launcher", "daemon"))
-    container = containers(pod)["discover"]
+    container = daemon(name)
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     assert container["resources"] == {"requests": {"cpu": "100m", "memory": "96Mi"}, "limits": {"memory": "192Mi"}}
 
@@ -238,39 +236,6 @@ def test_commands_in_the_launchers_container_find_its_job(name: str) -> None:
     launcher = containers(pods(name)["launcher"])["launcher"]
     variables = {each["name"]: each["value"] for each in launcher["env"]}
     assert f"--state-dir={variables['HVD_ELASTIC_STATE_DIR']}" in launcher["args"]
-
-
-# The daemon alone
-
-
-def alone() -> Body:
-    return containers(pods("standalone.yaml")["daemon"])["discover"]
-
-
-def test_a_separate_daemon_writes_the_configmap_of_its_rights() -> None:
-    settings = cli.settings_from(alone()["args"], {})
-    (configmap,) = of_kind("configmap.yaml", "ConfigMap")
-    assert settings.outputs.configmap == configmap["metadata"]["name"]
-    assert settings.outputs.hosts_file is None
-    # With the script, or Horovod would end a job that starts first; with hosts, to apply it again would take them back.
-    assert configmap["data"] == {SCRIPT: SCRIPT_TEXT}
-    assert isinstance(settings.source, KubernetesSettings)
-    assert (settings.source.job, settings.source.probe) == ("digits", 2222)
-
-
-def test_a_separate_daemon_has_only_a_liveness_probe() -> None:
-    """A daemon that waits for the Lease publishes nothing, and must not be restarted for that."""
-    container = alone()
-    assert {"startupProbe", "readinessProbe"}.isdisjoint(container)
-    *_, module, place, asked = container["livenessProbe"]["exec"]["command"]
-    assert (module, asked) == ("discover.probe", "/livez")
-    assert f"--listen=unix://{place}" in container["args"]
-
-
-def test_the_deployment_of_a_separate_daemon_selects_its_own_pods() -> None:
-    (deployment,) = of_kind("standalone.yaml", "Deployment")
-    assert deployment["spec"]["selector"]["matchLabels"] == deployment["spec"]["template"]["metadata"]["labels"]
-    assert pods("standalone.yaml")["daemon"]["serviceAccountName"] == "hvd-launcher-digits"
 
 
 # Workers

@@ -16,8 +16,6 @@ ROLES = {
     "rbac.yaml": rights.DAEMON,
     "nodes.yaml": rights.NODES,
     "reap.yaml": rights.REAP,
-    "configmap.yaml": rights.CONFIGMAP,
-    "standalone.yaml": rights.READ_JOB["mpi"],
     "exec.yaml": rights.EXEC,
     "sleep.yaml": rights.SLEEP["mpi"],
     "sleep-statefulset.yaml": rights.SLEEP["statefulset"],

@@ -64,7 +64,7 @@ def test_a_manifest_is_printed_as_it_is(name: str, capsys: pytest.CaptureFixture
 def test_a_name_that_no_manifest_has_gets_the_nearest() -> None:
     with pytest.raises(UsageError, match=r"there is no manifest mpi-job; did you mean mpijob\?"):
         manifest.main(["mpi-job"])
-    with pytest.raises(UsageError, match=r"there is no manifest zzz; there are alerts, configmap, exec, .*hpa, "):
+    with pytest.raises(UsageError, match=r"there is no manifest zzz; there are alerts, exec, .*hpa, "):
         manifest.main(["zzz"])
 
 

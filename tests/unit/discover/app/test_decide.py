@@ -128,12 +128,6 @@ def test_many_names_are_cut_short():
     assert reason.endswith("and 12 more")
 
 
-def test_hosts_of_an_earlier_run_do_not_count_after_the_first_publication():
-    first = decide(0.0, DaemonState("life"), Observation(HostSet.of({"a": 1, "b": 1})))[0].state
-    late = Observation(HostSet.of({"a": 1, "b": 1, "c": 1}), earlier=HostSet.of({"b": 1, "a": 1}))
-    assert decide(1.0, first, late)[0].state.last.hosts.names == ("a", "b", "c")
-
-
 def test_hosts_are_kept_only_where_some_are_known():
     assert decide(0.0, DaemonState("life"), ERROR)[1] == "hosts: does not exist"
     waiting = DaemonState("life", unsettled_since=0.0)

@@ -67,12 +67,3 @@ def test_latency_is_counted_once_from_the_oldest_news_to_the_last_way_out(number
     assert numbers.value('event_to_publication_seconds_sum{change="removal"}') == pytest.approx(0.3)
     assert numbers.value('event_to_publication_seconds_sum{change="addition"}') == pytest.approx(1.3)
     assert numbers.value('event_to_publication_seconds_bucket{change="removal",le="0.25"}') == 0.0
-
-
-def test_a_configmap_that_nobody_writes_is_not_counted(numbers):
-    writes = numbers.metrics.for_writes()
-    assert b"configmap" not in numbers.metrics.render()
-    writes.configmap()
-    writes.configmap_writes.inc()
-    writes.configmap_owner.set(1)
-    assert numbers.value("configmap_writes_total") == numbers.value("configmap_owner") == 1.0
