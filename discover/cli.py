@@ -196,7 +196,10 @@ def _add_kubernetes_options(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--own-pod", metavar="NAME", help="the pod this runs in (default: named like this host)")
     group.add_argument(
-        "--no-events", action="store_true", default=None, help="write no Events about the job (nor does --once)"
+        "--no-events",
+        action="store_true",
+        default=None,
+        help="write no Events about pods that are not hosts (nor does --once)",
     )
     group.add_argument(
         "--reap-failed",

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from discover.actions.cluster_view import ClusterView
-from discover.actions.event_policy import PodNote
 from discover.actions.reap_policy import (
     SHUTTING_DOWN,
     Deletion,
@@ -40,8 +39,8 @@ ReadJob = Callable[[Sender], JobView | None]
 
 class Reaper:
     """Deletes pods. ``view`` returns the latest look, None before the first; a new object for each look. ``job`` is
-    called before failed pods are deleted, ``reaped`` after each deletion. ``own``: the daemon's own pod, which is never
-    deleted. ``draw`` returns a random number from [0, 1).
+    called before failed pods are deleted. ``own``: the daemon's own pod, which is never deleted. ``draw`` returns a
+    random number from [0, 1).
     """
 
     def __init__(
@@ -52,7 +51,6 @@ class Reaper:
         *,
         job: ReadJob,
         own: Key | None,
-        reaped: Callable[[PodNote], None] | None,
         metrics: WriteMetrics,
         clock: Clock,
         draw: Callable[[], float],
@@ -63,7 +61,6 @@ class Reaper:
         self._table = table
         self._read_job = job
         self._own = own
-        self._reaped = reaped
         self._metrics = metrics
         self._clock = clock
         self._draw = draw
@@ -150,8 +147,6 @@ class Reaper:
             return
         self._retry.succeeded()
         self._metrics.reaped(deletion.cause)
-        if self._reaped is not None:
-            self._reaped(PodNote(deletion.uid, deletion.key.name, deletion.why))
 
     def _refuse(self, deletion: Deletion, error: ApiError) -> None:
         """Postpone the deletion of one pod, without a delay for others."""

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from discover.actions.cluster_view import ClusterView
-from discover.actions.event_policy import PodNote
 from discover.actions.events import EventObject, EventWriter
 from discover.actions.init_container_check import InitContainerCheck
 from discover.actions.reaper import Reaper
@@ -88,7 +87,6 @@ class KubeParts:
         """Return the parts that write Events and delete pods, as the settings ask for."""
         made: list[EventWriter | Reaper] = []
         metrics = self._metrics.for_writes()
-        tell: Callable[[PodNote], None] | None = None
         advice = self._settings.rules.operator.advice
         if self._settings.events:
             events = EventWriter(
@@ -101,7 +99,6 @@ class KubeParts:
                 draw=random.random,
             )
             made.append(events)
-            tell = events.reaped
         if self._settings.reap:
             reaper = Reaper(
                 self._cluster.sender(),
@@ -110,7 +107,6 @@ class KubeParts:
                 self._table,
                 job=self._read_job,
                 own=Key(self._cluster.namespace, self._own) if self._own else None,
-                reaped=tell,
                 metrics=metrics,
                 clock=self._clock,
                 draw=random.random,

@@ -140,12 +140,12 @@ class WriteMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         _, counter = _makers(registry)
         self._events = counter("events_sent", "Kubernetes Events that the server took", ["reason"])
-        self._unsent = counter("events_unsent", "Kubernetes Events that were refused or given up", ["reason"])
+        self._unsent = counter("events_unsent", "Kubernetes Events that were refused", ["reason"])
         self._reaped = counter("pods_reaped", "Pods deleted by --reap-failed", ["cause"])
         self._reap_failures = counter("reap_failures", "Deletions that failed and are repeated")
 
     def event(self, reason: str, *, sent: bool) -> None:
-        """Count an Event: taken by the server (``sent``), or else refused or given up."""
+        """Count an Event: taken by the server (``sent``), or else refused."""
         (self._events if sent else self._unsent).labels(reason).inc()
 
     def reaped(self, cause: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +13,7 @@ from typing import Any
 import pytest
 
 from discover.actions.cluster_view import ClusterView
-from discover.actions.event_policy import EventLimits, PodNote
-from discover.actions.events import MAX_QUEUED, EventObject, EventWriter
+from discover.actions.events import EventLimits, EventObject, EventWriter
 from discover.actions.reaper import Reaper
 from discover.actions.request_retry import FORBIDDEN_PAUSE
 from discover.app.kube_assembly import KubeParts
@@ -29,7 +29,7 @@ from discover.selection.operators import JobView, job_view, operator_named
 from discover.selection.selection import Selection
 from discover.selection.signal_table import BUILT_IN
 from discover.selection.verdicts import Grade, Verdict
-from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.io.kube.access import Access
 from hvd_elastic_ext.io.kube.errors import ApiError
 from hvd_elastic_ext.io.kube.paths import path_of
@@ -39,7 +39,7 @@ from tests.support.kube.server import KubeServer
 from tests.support.manifests import problems
 from tests.support.waiting import wait_until
 
-LIMITS = EventLimits(gather=2.0, pause=30.0, long=300.0)
+LIMITS = EventLimits()
 JOB = EventObject("kubeflow.org/v2beta1", "MPIJob", "default", "digits", "job-uid")
 
 
@@ -58,12 +58,13 @@ class Counts:
     """Counts as WriteMetrics does."""
 
     def __init__(self) -> None:
-        self.sent: Counter[tuple[str, bool]] = Counter()
+        self.sent: Counter[bool] = Counter()
         self.reaps: list[str] = []
         self.failures = 0
 
     def event(self, reason: str, *, sent: bool) -> None:
-        self.sent[reason, sent] += 1
+        assert reason == "HostsExcluded"
+        self.sent[sent] += 1
 
     def reaped(self, cause: str) -> None:
         self.reaps.append(cause)
@@ -73,44 +74,53 @@ class Counts:
 
 
 class EventRig:
-    """A writer, and the looks that it is shown: hosts that are lost, by their names."""
+    """A writer, and the looks that it is shown: pods that run and are not hosts, by their names."""
 
-    def __init__(self, writing: Writing, *, sender: Sender | None = None, about: EventObject | None = JOB) -> None:
+    def __init__(self, writing: Writing, *, about: EventObject | None = JOB) -> None:
         self.writing = writing
         self.counts = Counts()
         self.about = about
         self.scene: ClusterView | None = None
-        self.sender = sender or writing.sender()
         self.writer = EventWriter(
-            self.sender,
+            writing.sender(),
             lambda: self.scene,
             lambda: self.about,
             instance="machine",
             metrics=self.counts,
             clock=writing.clock,
             draw=lambda: 0.0,
-            limits=LIMITS,
         )
-        self.show("abcdefgh")
 
     def show(self, names: str) -> None:
-        """These are the hosts now, and what there is to be told is told when it is due."""
-        self.scene = ClusterView(published={name: Host(name, 1, name) for name in names})
-        self.writer.turn()
-        self.writing.clock.advance(2.0)
-        self.writer.turn()
+        """These pods are not hosts, for as long as it takes to report them."""
+        views = [pod_view(bodies.pod(name)) for name in names]
+        running = [replace(view, uid=view.key.name, phase="Running") for view in views]
+        self.scene = ClusterView(tuple(Verdict(each, Grade.UNFIT, "pod is not ready") for each in running))
+        self.turn()
+        self.turn(after=LIMITS.long + LIMITS.gather)
 
-    def events(self) -> list[dict[str, Any]]:
-        return self.writing.kube.all("events")
+    def turn(self, *, after: float = 0.0) -> None:
+        self.writing.clock.advance(after)
+        self.writer.turn()
 
     def texts(self) -> list[str]:
-        return [each["message"] for each in self.events()]
+        return [each["message"] for each in self.writing.kube.all("events")]
+
+
+def told(names: str) -> str:
+    """What is told of so many pods."""
+    what = (
+        "1 pod has run for 5 minutes and is not a host"
+        if len(names) == 1
+        else (f"{len(names)} pods have run for 5 minutes and are not hosts")
+    )
+    return f"{what}: {', '.join(f'{name} (pod is not ready)' for name in names)}"
 
 
 def test_an_event_is_one_that_a_server_takes_and_stands_with_the_job(writing: Writing) -> None:
     rig = EventRig(writing)
-    rig.show("abcdefg")
-    (event,) = rig.events()
+    rig.show("ab")
+    (event,) = writing.kube.all("events")
     assert problems({**event, "apiVersion": "v1", "kind": "Event"}) == []
     assert event["involvedObject"] == {
         "apiVersion": "kubeflow.org/v2beta1",
@@ -119,30 +129,25 @@ def test_an_event_is_one_that_a_server_takes_and_stands_with_the_job(writing: Wr
         "name": "digits",
         "uid": "job-uid",
     }
-    assert (event["type"], event["reason"]) == ("Warning", "HostsLost")
-    assert event["message"] == "1 host is lost, 7 left: h (its pod is gone)"
+    assert (event["type"], event["reason"], event["message"]) == ("Warning", "HostsExcluded", told("ab"))
     assert event["source"] == {"component": "hvd-discover", "host": "machine"}
     assert event["metadata"]["name"].startswith("digits.")
-    assert rig.counts.sent == {("HostsLost", True): 1}
+    assert rig.counts.sent == {True: 1}
 
 
 def test_without_the_right_to_write_events_it_logs_once_and_resumes_when_the_right_is_given(
     kube: KubeServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig = EventRig(Writing(kube, tmp_path, "reap.yaml"))
-    rig.show("abc")
+    rig.show("a")
     for _ in range(3 * 60):
-        rig.writer.reaped(PodNote("x", "x", "why"))
-        rig.writing.clock.advance(1.0)
-        rig.writer.turn()
-        assert not rig.writer._reaped  # what waits is bounded
+        rig.turn(after=1.0)
     assert kube.counts.of("create", "events") == 1 + 3
     assert sum("hvd-elastic manifest rbac gives the right" in each.message for each in caplog.records) == 1
     assert sum("Events wait" in each.message for each in caplog.records) == 1
     Writing(kube, tmp_path, "rbac.yaml").close()
-    rig.writing.clock.advance(60.0)
-    rig.writer.turn()
-    assert any("5 hosts are lost, 3 left" in each for each in rig.texts())
+    rig.turn(after=60.0)
+    assert rig.texts() == [told("a")]
     rig.writing.close()
 
 
@@ -150,18 +155,15 @@ def test_events_wait_two_seconds_for_a_server_that_has_just_started_without_a_wa
     writing: Writing, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig, kube = EventRig(writing), writing.kube
-    rig.show("abcdefg")
+    rig.show("a")
     assert len(rig.texts()) == 1
     kube.clock.stop()
     kube.restart(cold=1.0)
-    writing.clock.advance(LIMITS.pause)
-    rig.show("abcde")
-    rig.writer.turn()
+    rig.show("ab")
     assert (len(rig.texts()), kube.counts.answers(403)) == (1, 1)
     kube.clock.advance(1.0)
-    writing.clock.advance(2.0)
-    rig.writer.turn()
-    assert len(rig.texts()) == 2
+    rig.turn(after=2.0)
+    assert rig.texts() == [told("a"), told("b")]
     assert caplog.messages == []
 
 
@@ -170,97 +172,94 @@ def test_a_quota_delays_events_and_nobody_is_told_to_give_a_right(
 ) -> None:
     rig = EventRig(writing)
     writing.kube.faults.on("create", "events", times=1).answer(QUOTA)
-    rig.show("abcdefg")
-    assert rig.events() == []
+    rig.show("a")
+    assert rig.texts() == []
     assert "exceeded quota" in caplog.text
     assert "hvd-elastic manifest" not in caplog.text
-    writing.clock.advance(60.0)
-    rig.writer.turn()
-    assert rig.texts() == ["1 host is lost, 7 left: h (its pod is gone)"]
+    rig.turn(after=60.0)
+    assert rig.texts() == [told("a")]
 
 
 def test_what_events_are_about_may_come_to_be_known(writing: Writing) -> None:
     rig = EventRig(writing, about=None)
-    rig.show("abcdefg")
+    rig.show("a")
     assert writing.kube.counts.of("create", "events") == 0
     rig.about = JOB
-    writing.clock.advance(60.0)
-    rig.writer.turn()
-    assert len(rig.events()) == 1
+    rig.turn(after=60.0)
+    assert rig.texts() == [told("a")]
 
 
-def test_what_cannot_be_told_is_told_when_the_server_is_back(writing: Writing) -> None:
+def test_events_are_about_the_job_that_the_daemon_follows_or_else_about_its_own_pod(
+    writing: Writing, tmp_path: Path
+) -> None:
+    uid = writing.kube.put("pods", bodies.pod("launcher"))["metadata"]["uid"]
+    kubeconfig = writing.kube.kubeconfig(tmp_path / "of-daemon")
+    settings = KubernetesSettings(job="digits", kubeconfig=kubeconfig, own_pod="launcher")
+    parts = KubeParts(settings, metrics=Metrics(writing.clock), clock=writing.clock)
+    parts.source = SimpleNamespace(job=JobView(uid="job-uid"))  # type: ignore[assignment]
+    assert parts.event_object() == JOB
+    parts.source = SimpleNamespace(job=None)  # type: ignore[assignment]
+    assert parts.event_object() == EventObject("v1", "Pod", "default", "launcher", uid)
+    writing.kube.remove("pods", "launcher")
+    assert parts.event_object() is None
+
+
+def test_what_cannot_be_told_is_told_when_the_server_is_back_and_all_later_pods_with_the_next_event(
+    writing: Writing,
+) -> None:
     rig = EventRig(writing)
     with writing.kube.down():
-        rig.show("abcdefg")
-        writing.clock.advance(30.0)
-        rig.show("abcdef")
-        assert rig.events() == []
-    writing.clock.advance(60.0)
-    rig.writer.turn()
-    assert sorted(rig.texts()) == [
-        "1 host is lost, 6 left: g (its pod is gone)",
-        "1 host is lost, 7 left: h (its pod is gone)",
-    ]
+        rig.show("a")
+        for names in ("ab", "abc"):
+            rig.show(names)
+        assert rig.texts() == []
+    rig.turn(after=60.0)
+    rig.turn(after=1.0)
+    rig.turn(after=LIMITS.long + LIMITS.gather)
+    assert rig.texts() == [told("a"), told("bc")]
+    assert rig.counts.sent == {True: 2}
 
 
 def test_nothing_is_asked_of_a_busy_server_before_its_retry_after(writing: Writing) -> None:
     busy = writing.kube.faults.on("create", "events", times=1).busy(retry_after=20)
     rig = EventRig(writing)
-    rig.show("abcdefg")
+    rig.show("a")
     busy.wait()
     for _ in range(9):
-        writing.clock.advance(2.0)
-        rig.writer.turn()
+        rig.turn(after=2.0)
     assert writing.kube.counts.of("create", "events") == 1
-    writing.clock.advance(2.0)
-    rig.writer.turn()
-    assert len(rig.events()) == 1
+    rig.turn(after=2.0)
+    assert rig.texts() == [told("a")]
 
 
 def test_an_event_whose_answer_was_lost_is_not_told_twice(writing: Writing) -> None:
     rig = EventRig(writing)
     lost = writing.kube.faults.on("create", "events", times=1).cut()
-    rig.show("abcdefg")
+    rig.show("a")
     lost.wait()
-    writing.clock.advance(60.0)
-    rig.writer.turn()
-    assert len(rig.events()) == 1
-    assert rig.counts.sent == {("HostsLost", True): 1}
+    rig.turn(after=60.0)
+    assert rig.texts() == [told("a")]
+    assert rig.counts.sent == {True: 1}
 
 
 def test_a_refused_event_delays_no_other(writing: Writing) -> None:
     refusal = statuses.invalid("Event", "", "x", field="message", why="too odd")
     rig = EventRig(writing)
     odd = writing.kube.faults.on("create", "events", times=1).answer(refusal)
-    rig.show("abcdefg")
+    rig.show("a")
     odd.wait()
-    writing.clock.advance(30.0)
-    rig.show("abcdef")
-    assert rig.texts() == ["1 host is lost, 6 left: g (its pod is gone)"]
-    assert rig.counts.sent == {("HostsLost", False): 1, ("HostsLost", True): 1}
-
-
-def test_what_waits_for_too_long_is_given_up(writing: Writing) -> None:
-    rig = EventRig(writing)
-    with writing.kube.down():
-        for number in range(MAX_QUEUED + 3):
-            rig.show("abcdefg" if number % 2 == 0 else "abcdefgh")
-            rig.writer.reaped(PodNote(str(number), str(number), "why"))
-            writing.clock.advance(30.0)
-    assert rig.counts.sent.total() > 0
-    assert not any(sent for _, sent in rig.counts.sent)
-    writing.clock.advance(60.0)
-    rig.writer.turn()
-    assert len(rig.events()) <= MAX_QUEUED + 1
+    rig.show("ab")
+    assert rig.texts() == [told("b")]
+    assert rig.counts.sent == {False: 1, True: 1}
 
 
 def test_a_writer_of_events_ends_while_the_server_never_answers(writing: Writing) -> None:
     hung = writing.kube.faults.on("create", "events").hang()
     rig = EventRig(writing)
-    rig.scene = ClusterView(published={"a": Host("a", 1, "a")})
-    rig.writer.turn()
-    writing.clock.advance(2.0)
+    rig.about = None
+    rig.show("a")
+    rig.about = JOB
+    writing.clock.advance(60.0)
     rig.writer.start()
     hung.wait()
     rig.writer.stop()
@@ -311,8 +310,6 @@ class Reaping:
         """``failed``: workers that have failed, and been seen. ``known``: the job is there, and was read."""
         self.writing, self.kube = writing, writing.kube
         self.counts = Counts()
-        self.told: list[PodNote] = []
-        self.hear: Callable[[PodNote], None] = self.told.append
         self.scene: ClusterView | None = None
         self.job: JobView | None = None
         self.reaper = Reaper(
@@ -321,7 +318,6 @@ class Reaping:
             BUILT_IN,
             job=self.read_job,
             own=own,
-            reaped=lambda item: self.hear(item),
             metrics=self.counts,
             clock=writing.clock,
             draw=lambda: 0.0,
@@ -366,16 +362,15 @@ class Reaping:
         return sorted(each["metadata"]["name"] for each in self.kube.all("pods"))
 
 
-def test_a_failed_pod_is_gone_after_its_time_and_told(writing: Writing, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_pod_is_gone_after_its_time_and_logged(writing: Writing, caplog: pytest.LogCaptureFixture) -> None:
     reaping = Reaping(writing)
-    uid = reaping.worker("w-0")
+    reaping.worker("w-0")
     cluster_events.fail(writing.kube, "w-0", reason="Evicted")
     reaping.look()
     reaping.turn()
     assert reaping.names() == ["w-0"]
     reaping.turn(after=5.0)
     assert reaping.names() == []
-    assert reaping.told == [PodNote(uid, "w-0", "pod was evicted")]
     assert reaping.counts.reaps == ["evicted"]
     assert "reaping pod default/w-0 (evicted): pod was evicted" in caplog.text
     assert writing.kube.counts.answers(403) == 0
@@ -469,12 +464,12 @@ def test_a_shutdown_that_is_called_off_while_others_are_deleted_deletes_nobody_m
     reaping.look()
     reaping.turn()
 
-    def told(item: PodNote) -> None:
-        reaping.told.append(item)
+    def reaped(cause: str) -> None:
+        reaping.counts.reaps.append(cause)
         writing.kube.change("nodes", "node-0", {"status": {"conditions": [bodies.condition("Ready")]}})
         reaping.look()
 
-    reaping.hear = told
+    reaping.counts.reaped = reaped  # type: ignore[method-assign]
     reaping.turn(after=2.0)
     for _ in range(3):
         reaping.turn(after=10.0)
