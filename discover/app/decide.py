@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from discover.common.source import Observation, Unsettled
@@ -71,8 +70,7 @@ def publication_of(state: DaemonState, seen: Observation) -> tuple[Publication, 
     then new ones by name.
     """
     sequence = 1 if state.last is None else state.last.sequence + 1
-    among = _changed_names(state, seen)
-    hosts, change = follow(state.seniority, seen.hosts, newcomers=lambda host: host.name, among=among)
+    hosts, change = follow(state.seniority, seen.hosts, newcomers=lambda host: host.name)
     return Publication(state.life, sequence, hosts, seen.departing), change
 
 
@@ -93,12 +91,6 @@ def _same(seen: Observation, before: Observation | None) -> bool:
     return before is not None and seen.hosts is before.hosts and seen.departing == before.departing
 
 
-def _changed_names(state: DaemonState, seen: Observation) -> Sequence[str] | None:
-    """Return the names under which ``seen`` may differ from the last observation; None if that is not known."""
-    last = None if state.seen is None else state.seen.hosts
-    return seen.changed.names if seen.changed is not None and seen.changed.before is last else None
-
-
 def _size(hosts: HostSet) -> str:
     return f"{len(hosts)} host{'' if len(hosts) == 1 else 's'}, {hosts.slots} slot{'' if hosts.slots == 1 else 's'}"
 
@@ -109,9 +101,8 @@ def _describe(change: HostChange) -> str:
 
 
 def _leaving(publication: Publication, before: Publication | None) -> str:
-    known = () if before is None else before.departing
-    same = set(map(id, known))  # most departures are the same objects; only the others need a comparison
-    news = [each for each in publication.departing if id(each) not in same and each not in known]
+    known = frozenset(() if before is None else before.departing)
+    news = [each for each in publication.departing if each not in known]
     return ", ".join(f"{each.host} departing ({each.reason})" for each in news)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from hvd_elastic_ext.core.hosts import HostSet
@@ -11,25 +11,16 @@ from hvd_elastic_ext.core.publication import Departure
 
 
 @dataclass(frozen=True, slots=True)
-class HostsDelta:
-    """What has changed in a set of hosts: except under ``names``, it has the same hosts as ``before``."""
-
-    before: HostSet
-    names: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
 class Observation:
     """The hosts that a source shows at one look: ``hosts`` are usable, ``departing`` are about to go. Their order has
     no meaning.
 
-    ``doubt``: why this may be outdated; else empty. ``changed``: the last change of ``hosts``, if it is known.
+    ``doubt``: why this may be outdated; else empty.
     """
 
     hosts: HostSet
     departing: tuple[Departure, ...] = ()
     doubt: str = ""
-    changed: HostsDelta | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from discover.kube.collection import Collection, Request, RequestKind
 from discover.kube.streams import LineSplitter, ListParser
 from discover.kube.views import node_view, pod_view
 from discover.kube.watch_policy import SHORT_WATCH, Ending, Outcome, State, Step, next_step
-from discover.selection.objects import Delta, NodeView, PodView, older
+from discover.selection.objects import NodeView, PodView, older
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 
@@ -129,9 +129,8 @@ class Reflector(Generic[V]):
         self._version = ""
         self._known: dict[Any, V] = {}
         self._shown: Mapping[Any, V] = MappingProxyType({})
-        self._changed_last: Delta[Any] | None = None
-        self._outdated: set[Any] | None = None
-        """The keys at which :attr:`_shown` differs from :attr:`_known`; None if all may differ."""
+        self._outdated = False
+        """Whether :attr:`_shown` differs from :attr:`_known`."""
         self._lock = threading.Lock()
         self._relist_reason = ""
         self._was_silent = False
@@ -152,19 +151,9 @@ class Reflector(Generic[V]):
     def known(self) -> tuple[Mapping[Any, V], str]:
         """Return all objects by their ``id``, and their version. The mapping is the same object until one changes."""
         with self._lock:
-            return self._show(), self._version
-
-    def known_and_changed(self) -> tuple[Mapping[Any, V], Delta[Any] | None]:
-        """Return all objects as :meth:`known` does, and the last change of that mapping, None after a list."""
-        with self._lock:
-            return self._show(), self._changed_last
-
-    def _show(self) -> Mapping[Any, V]:
-        if self._outdated is None or self._outdated:
-            keys = self._outdated
-            self._changed_last = None if keys is None else Delta(self._shown, keys)
-            self._shown, self._outdated = MappingProxyType(self._known.copy()), set()
-        return self._shown
+            if self._outdated:
+                self._shown, self._outdated = MappingProxyType(self._known.copy()), False
+            return self._shown, self._version
 
     def confirm_in_sync(self) -> None:
         """Record that a comparison with the server has found no difference."""
@@ -221,7 +210,7 @@ class Reflector(Generic[V]):
             news = set(map(_identity, found)) ^ set(map(_identity, self._known.values()))
             self._check_silent_watch(len({uid for uid, _ in news}))
         with self._lock:
-            self._known, self._outdated = {view.id: view for view in found}, None
+            self._known, self._outdated = {view.id: view for view in found}, True
             self._version = version
         self._update(listed=True, hidden=False, in_sync_at=self._clock.mono(), problem="")
         self._changed(True)
@@ -300,8 +289,7 @@ class Reflector(Generic[V]):
                 del self._known[view.id]
             elif news:
                 self._known[view.id] = view
-            if news and self._outdated is not None:
-                self._outdated.add(view.id)
+            self._outdated = self._outdated or news
         self._advance(view.version)
 
     def _advance(self, version: str) -> None:

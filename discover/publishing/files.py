@@ -13,7 +13,7 @@ from typing import Protocol
 from discover.publishing.file_lock import FileLock
 from discover.publishing.overlap import Overlap
 from hvd_elastic_ext.core.errors import BadHosts, Transient
-from hvd_elastic_ext.core.hosts import HostSet, same_ends
+from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, hosts_line, parse_hosts_text
 
 
@@ -147,7 +147,6 @@ class HostsFile:
         self.own, self.close = self._file.own, self._file.close
         self._overlap = overlap
         self._shown = HostSet()
-        self._lines: list[str] = []
         self._text = b""
 
     def published_before(self) -> HostSet:
@@ -166,9 +165,7 @@ class HostsFile:
 
     def _write(self, hosts: HostSet) -> None:
         if hosts is not self._shown:
-            start, end = same_ends(self._shown.hosts, hosts.hosts)  # most lines do not change
-            self._lines[start : len(self._lines) - end] = map(hosts_line, hosts.hosts[start : len(hosts) - end])
-            self._shown, self._text = hosts, "".join(self._lines).encode("ascii")
+            self._shown, self._text = hosts, "".join(map(hosts_line, hosts)).encode("ascii")
         self._file.write(self._text)  # the file may have been changed or removed
 
 

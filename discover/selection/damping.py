@@ -1,7 +1,9 @@
 """Decides when to publish changes: removals at once, additions after a probe and a short wait. If many hosts fall
 silent together, they stay published for a while.
 
-Pure. A UID identifies a pod: a new pod under an old name is another host.
+Pure. Each look decides about all pods anew, from their verdicts and from what the last look has published: ten thousand
+pods take hundredths of a second, and nothing can be missed. A UID identifies a pod: a new pod under an old name is
+another host.
 """
 
 from __future__ import annotations
@@ -11,10 +13,9 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, TypeVar
 
-from discover.common.source import HostsDelta, Observation
-from discover.selection.objects import Key, copied, different
-from discover.selection.selection import Selection, groups_of
-from discover.selection.verdict_index import VerdictGroups
+from discover.common.source import Observation
+from discover.selection.objects import Key
+from discover.selection.selection import Selection
 from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.publication import Departure
@@ -23,23 +24,21 @@ T = TypeVar("T")
 
 REMOVAL, ADDITION = "removal", "addition"
 
-_name: Final = attrgetter("name")
 _host_name: Final = attrgetter("host")
 
 
 @dataclass(frozen=True, slots=True)
 class DampingLimits:
-    """Times in seconds.
-
-    ``settle``: how long additions are collected, so that they are published together. ``damper``: how long silent hosts
-    stay published if they are more than ``share`` of all hosts that were published within that time. ``probe_wait``:
-    how long the first publication waits for the first result of every probe.
-    """
+    """Times in seconds, and a share of hosts."""
 
     settle: float = 0.5
+    """How long additions are collected, so that they are published together."""
     damper: float = 30.0
+    """How long silent hosts stay published if they are more than ``share`` of all hosts."""
     probe_wait: float = 3.0
+    """How long the first publication waits for the first result of every probe."""
     share: float = 0.5
+    """Of the hosts that were published within the time of the damper."""
 
     def __post_init__(self) -> None:
         if min(self.settle, self.damper, self.probe_wait) < 0 or not 0 < self.share <= 1:
@@ -70,211 +69,160 @@ def probe_key(host: Host) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DampingFacts:
-    """What a decision depends on. ``answers``: the results of the probe. ``seen_at``: when the oldest event of this
-    selection arrived (monotonic seconds), None without one.
-    """
+    """What a decision depends on."""
 
     selection: Selection
     answers: ProbeResults = field(default_factory=ProbeResults)
     seen_at: float | None = None
+    """When the oldest event of this selection arrived (monotonic seconds), None without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class DampingState:
-    """State between looks; mappings are by UID, times in monotonic seconds.
-
-    ``earlier``: names that an earlier run published. They count as published until the first publication.
-    ``usable_since``: from when usable hosts that are not published have been usable. ``gathering``: from when additions
-    have been collected. ``silent``: from when published hosts have been silent, for the time of the damper. ``damped``:
-    silent hosts are kept. ``looking_since``: when the first look was. ``started``: something was published. ``clear``:
-    the clear hosts of the last look, None if they are not known. ``unlike``: the looked-at pods that are either clear
-    or published, but not both. All others stay published while they are clear.
-    """
+    """State between looks; mappings are by UID, times in monotonic seconds."""
 
     earlier: frozenset[str] = frozenset()
+    """Names that an earlier run published. They count as published until the first publication."""
     published: Mapping[str, Host] = field(default_factory=dict)
     usable_since: Mapping[str, float] = field(default_factory=dict)
+    """From when usable hosts that are not published have been usable."""
     gathering: float | None = None
+    """From when additions have been collected."""
     silent: Mapping[str, float] = field(default_factory=dict)
+    """From when published hosts have been silent, for the time of the damper."""
     damped: bool = False
+    """Silent hosts are kept."""
     looking_since: float | None = None
+    """When the first look was."""
     started: bool = False
+    """Something was published."""
     observation: Observation | None = None
-    """The last observation. Its parts are used again if they do not change."""
-    clear: Mapping[str, Host] | None = None
-    unlike: frozenset[str] = frozenset()
+    """The last observation. It is used again while nothing changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class DampingResult:
-    """The result of one look.
-
-    ``observation``: None before the first publication. ``to_probe``: hosts to probe. ``notes``: for each pod, why a
-    usable one is not published, or an unusable one still is. ``again_at``: when to decide again without an event
-    (monotonic seconds). ``relist``: list the cluster again, because silent hosts may come from an outage of the control
-    plane only. ``causes``: pairs of ``removal`` or ``addition`` and when its event arrived, the oldest of each kind
-    that this look publishes.
-    """
+    """The result of one look."""
 
     state: DampingState
     observation: Observation | None
+    """None before the first publication."""
     to_probe: tuple[Host, ...] = ()
     notes: Mapping[Key, str] = field(default_factory=dict)
+    """For each pod, why a usable one is not published, or an unusable one still is."""
     again_at: float | None = None
+    """When to decide again without an event (monotonic seconds)."""
     relist: bool = False
+    """List the cluster again, because silent hosts may come from an outage of the control plane only."""
     causes: tuple[tuple[str, float], ...] = ()
-    counts_earlier: bool = False
-    """Hosts of an earlier run counted as published in this look. They may not in the next one."""
+    """Pairs of ``removal`` or ``addition`` and when its event arrived, the oldest of each kind that this look
+    publishes.
+    """
 
 
 def decide_published(
     now: float, state: DampingState, facts: DampingFacts, *, limits: DampingLimits = DampingLimits()
 ) -> tuple[DampingResult, str]:
     """Decide which hosts of a selection are published: ``(result, reason)``. ``now`` is in monotonic seconds."""
-    found = _Pods.of(facts, state)
-    silent, damped = _dampen(now, state, found, limits=limits)
-    named, clashes = _unique(found, damped, state, facts.answers)
-    found.addable = {uid: host for uid, host in found.addable.items() if uid in named}
+    pods = _Pods.of(facts, state)
+    silent, damped = _dampen(now, state, pods, limits=limits)
+    named, clashes = _unique(pods, damped, state, facts.answers)
+    pods.addable = {uid: verdict for uid, verdict in pods.addable.items() if uid in named}
     since = now if state.looking_since is None else state.looking_since
-    gathering = _or(state.gathering, now) if found.addable else None
+    gathering = _or(state.gathering, now) if pods.addable else None
     ripe = gathering is not None and now >= gathering + limits.settle
-    started = state.started or found.known_before or now >= since + limits.probe_wait
-    started = started or (not found.undecided(facts.answers) and (ripe or gathering is None))
+    started = state.started or pods.known_before or now >= since + limits.probe_wait
+    started = started or (not pods.undecided(facts.answers) and (ripe or gathering is None))
     # The first publication includes all hosts that are admitted by then, so that no second one follows at once.
-    added = found.addable if started and (ripe or not state.started) else {}
-    waiting = {} if added else {uid: found.groups.keys[uid] for uid in found.addable}
-    change = _Change.of(
-        state.published, found.touched, {uid: host for uid, host in named.items() if uid not in waiting}
-    )
-    hosts = change.made_to(state.published)
+    added = bool(pods.addable) and started and (ripe or not state.started)
+    waiting = {} if added else pods.addable
+    published: Mapping[str, Host] = {uid: host for uid, host in named.items() if uid not in waiting}
+    if published == state.published:
+        published = state.published  # the same object: then the observation is the same one, too
     after = DampingState(
         earlier=frozenset() if started else state.earlier,
-        published=hosts,
+        published=published,
         usable_since={
-            uid: state.usable_since.get(uid, _or(facts.seen_at, now)) for uid in found.usable if uid not in hosts
+            uid: state.usable_since.get(uid, _or(facts.seen_at, now)) for uid in pods.usable if uid not in published
         },
         gathering=None if added else gathering,
         silent=silent,
         damped=bool(damped),
         looking_since=since,
         started=started,
-        observation=_observation(hosts, change, found.groups.departures.values(), state.observation)
-        if started
-        else None,
-        clear=found.groups.clear,
-        unlike=frozenset(uid for uid in found.touched if (uid in hosts) != (uid in found.groups.clear)),
+        observation=_observation(published, pods.departures, state) if started else None,
     )
     ends = {verdict.pod.key: silent[verdict.pod.uid] + limits.damper for verdict in damped}
     kept = {key: f"kept for another {end - now:.0f} s: most hosts fell silent at once" for key, end in ends.items()}
+    gathered = {verdict.pod.key: "gathering additions" for verdict in waiting.values()}
     times = [*ends.values(), _after(after.gathering, limits.settle), None if started else since + limits.probe_wait]
     damping = DampingResult(
         state=after,
         observation=after.observation,
-        to_probe=tuple(found.to_probe),
-        notes={**found.notes, **dict.fromkeys(waiting.values(), "gathering additions"), **kept, **clashes},
+        to_probe=tuple(pods.to_probe),
+        notes={**pods.notes, **gathered, **kept, **clashes},
         again_at=min((time for time in times if time is not None and time > now), default=None),
         relist=bool(damped) and not state.damped,
-        causes=_causes(state, change, facts, started=started),
-        counts_earlier=bool(state.earlier),
+        causes=_causes(state, after, facts),
     )
-    return damping, _reason(after, found, damped=len(damped))
-
-
-def still_holds(now: float, damping: DampingResult, *, of: DampingFacts, facts: DampingFacts) -> bool:
-    """Whether :func:`decide_published` would return ``damping`` again for ``facts``. ``damping`` is its result for the
-    facts ``of``.
-
-    True only if that is clear without a comparison of hosts: groups without changes are the same objects.
-    """
-    before, groups = of.selection.groups, facts.selection.groups
-    return (
-        before is not None
-        and groups is not None
-        and groups.clear is before.clear
-        and groups.marked is before.marked
-        and groups.departures is before.departures
-        and facts.answers == of.answers
-        and damping.state.started
-        and not damping.counts_earlier
-        and not damping.state.damped  # the notes of damped hosts have the seconds left, which change
-        and (damping.again_at is None or now < damping.again_at)
-    )
+    return damping, _reason(after, pods, damped=len(damped))
 
 
 @dataclass(slots=True)
 class _Pods:
-    """The pods that may change the published hosts, in groups; by UID except in ``to_probe`` and ``notes``.
+    """The pods that may be hosts, in groups, in order of their keys; by UID except in ``to_probe`` and ``notes``."""
 
-    ``touched``: all looked-at pods. ``others``: how many more are published, and stay so. ``kept``: published and
-    usable. ``usable``: usable and new, with the advisory against them. ``addable``: new ones that have answered the
-    probe and have no advisory. ``silent``: published and silent. ``known_before``: an earlier run published one of
-    them.
-    """
-
-    groups: VerdictGroups
-    touched: set[str]
-    others: int
-    kept: dict[str, Host] = field(default_factory=dict)
-    usable: dict[str, str] = field(default_factory=dict)
-    addable: dict[str, Host] = field(default_factory=dict)
+    kept: dict[str, Verdict] = field(default_factory=dict)
+    """Published and usable."""
+    usable: dict[str, Verdict] = field(default_factory=dict)
+    """Usable and new."""
+    addable: dict[str, Verdict] = field(default_factory=dict)
+    """New ones that have answered the probe and have no advisory."""
     silent: dict[str, Verdict] = field(default_factory=dict)
+    """Published and silent."""
+    departures: list[Departure] = field(default_factory=list)
+    """Of hosts that leave or have left."""
     to_probe: list[Host] = field(default_factory=list)
     notes: dict[Key, str] = field(default_factory=dict)
     known_before: bool = False
+    """An earlier run published one of them."""
 
     @classmethod
     def of(cls, facts: DampingFacts, state: DampingState) -> _Pods:
-        """Look at pods that have changed, and at those that were not both clear and published. These are few."""
-        groups = groups_of(facts.selection)
-        if state.clear is None:
-            touched = {*state.published, *groups.clear}
-        else:
-            touched = {*state.unlike, *different(state.clear, groups.clear, groups.cleared)}
-        touched.update(verdict.pod.uid for verdict in groups.marked)
-        made = cls(groups, touched, len(state.published) - len(touched & state.published.keys()))
-        for uid in sorted(touched & groups.clear.keys(), key=groups.keys.__getitem__):
-            host = groups.clear[uid]
-            if uid in state.published or made._known(host, state):
-                made.kept[uid] = host
-            else:
-                made._newcomer(uid, host, "", facts.answers)
-        for verdict in groups.marked:
-            made._mark(verdict, facts, state)
-        for verdict in facts.selection.verdicts if state.earlier else ():
-            if verdict.grade is Grade.LEAVING:
-                made._known(verdict.host, state)
+        """Group the verdicts of a selection."""
+        made = cls()
+        for verdict in facts.selection.verdicts:
+            uid, grade = verdict.pod.uid, verdict.grade
+            if grade is Grade.UNFIT:
+                continue
+            published = uid in state.published
+            if state.earlier and grade is not Grade.GONE and verdict.host is not None:
+                known = verdict.host.name in state.earlier
+                made.known_before = made.known_before or known
+                published = published or known
+            if grade is Grade.USABLE:
+                if published:
+                    made.kept[uid] = verdict
+                else:
+                    made.newcomer(verdict, facts.answers)
+            elif grade is Grade.ABSENT:
+                if published or uid in state.silent:
+                    made.silent[uid] = verdict
+            elif verdict.host is not None:
+                made.departures.append(Departure(verdict.host.name, verdict.reason, verdict.deadline))
         return made
 
-    def _known(self, host: Host | None, state: DampingState) -> bool:
-        """Whether an earlier run of the daemon published the host; record it in ``known_before``."""
-        known = bool(state.earlier) and host is not None and host.name in state.earlier
-        self.known_before = self.known_before or known
-        return known
-
-    def _mark(self, verdict: Verdict, facts: DampingFacts, state: DampingState) -> None:
-        uid = verdict.pod.uid
-        published = self._known(verdict.host, state) or uid in state.published
-        if verdict.grade is Grade.USABLE and published:
-            self.kept[uid] = _host(verdict)
-        elif verdict.grade is Grade.USABLE:
-            self._newcomer(uid, _host(verdict), verdict.advisory, facts.answers)
-        elif published or uid in state.silent:
-            self.silent[uid] = verdict
-
-    def _newcomer(self, uid: str, host: Host, advisory: str, answers: ProbeResults) -> None:
-        self.usable[uid] = advisory
-        if advisory:
-            self.notes[self.groups.keys[uid]] = f"not added: {advisory}"
+    def newcomer(self, verdict: Verdict, answers: ProbeResults) -> None:
+        """Count a usable pod as a new one."""
+        uid, key, host = verdict.pod.uid, verdict.pod.key, _host(verdict)
+        self.usable[uid] = verdict
+        if verdict.advisory:
+            self.notes[key] = f"not added: {verdict.advisory}"
         elif answers.admit(host):
-            self.addable[uid] = host
+            self.addable[uid] = verdict
         else:
             self.to_probe.append(host)
-            self.notes[self.groups.keys[uid]] = answers.refused.get(probe_key(host), "being probed")
-
-    def displace(self, uid: str, answers: ProbeResults) -> None:
-        """Count a published pod as a new one."""
-        advisory = next((verdict.advisory for verdict in self.groups.marked if verdict.pod.uid == uid), "")
-        self._newcomer(uid, self.kept.pop(uid), advisory, answers)
+            self.notes[key] = answers.refused.get(probe_key(host), "being probed")
 
     def undecided(self, answers: ProbeResults) -> bool:
         """Whether a probe has no first result yet."""
@@ -282,123 +230,63 @@ class _Pods:
 
 
 def _dampen(
-    now: float, state: DampingState, found: _Pods, *, limits: DampingLimits
+    now: float, state: DampingState, pods: _Pods, *, limits: DampingLimits
 ) -> tuple[dict[str, float], list[Verdict]]:
     """Return from when each host has been silent, and which silent hosts stay published.
 
     A silent host counts for the time of the damper, so earlier ones count together with new ones. In an outage nodes
     fall silent one by one, as their leases expire.
     """
-    since = {uid: state.silent.get(uid, now) for uid in found.silent}
+    since = {uid: state.silent.get(uid, now) for uid in pods.silent}
     # Drop a host when its time is over: then it is removed, and does not count as silent again.
     silent = {uid: at for uid, at in since.items() if now < at + limits.damper}
-    if len(silent) <= limits.share * (found.others + len(found.kept) + len(silent)):
+    if len(silent) <= limits.share * (len(pods.kept) + len(silent)):
         return silent, []
-    return silent, [found.silent[uid] for uid in silent if uid not in state.silent or uid in state.published]
+    return silent, [pods.silent[uid] for uid in silent if uid not in state.silent or uid in state.published]
 
 
 def _unique(
-    found: _Pods, damped: Iterable[Verdict], state: DampingState, answers: ProbeResults
+    pods: _Pods, damped: Iterable[Verdict], state: DampingState, answers: ProbeResults
 ) -> tuple[dict[str, Host], dict[Key, str]]:
-    """Return the hosts of the looked-at pods by UID, and notes on pods whose host name another pod has.
+    """Return the hosts to publish or to add by UID, and notes on pods whose host name another pod has.
 
-    Each name occurs once: the first pod keeps it. If a name occurs twice, this looks at all pods. A published pod that
-    loses its name is a new one from this look on, as the next look will find it.
+    Each name occurs once: the first pod keeps it, published ones before silent and new ones. A published pod that loses
+    its name is a new one from this look on, as the next look will find it.
     """
-    silent = {each.pod.uid: state.published[each.pod.uid] if each.host is None else each.host for each in damped}
-    every = {**found.kept, **silent, **found.addable}
-    names = {host.name for host in every.values()}
-    if len(names) == len(every) and not _others_have(names, found, state):
+    verdicts = {**pods.kept, **{verdict.pod.uid: verdict for verdict in damped}, **pods.addable}
+    # A silent pod may have no host of its own now: it keeps the one under which it was published.
+    every = {uid: verdict.host or state.published[uid] for uid, verdict in verdicts.items()}
+    if len({host.name for host in every.values()}) == len(every):
         return every, {}
-    others = {uid: host for uid, host in state.published.items() if uid not in found.touched}
-    found.touched.update(others)
-    found.kept.update(others)
-    every.update(others)
     hosts: dict[str, Host] = {}
     owners: dict[str, Key] = {}
     clashes: dict[Key, str] = {}
-    for uid in (*sorted(found.kept, key=found.groups.keys.__getitem__), *silent, *found.addable):
-        host, key = every[uid], found.groups.keys[uid]
+    for uid, verdict in verdicts.items():
+        host, key = every[uid], verdict.pod.key
         owner = owners.setdefault(host.name, key)
         if owner == key:
             hosts[uid] = host
             continue
-        if uid in found.kept:
-            found.displace(uid, answers)
-        if uid not in found.usable or uid in found.addable:
+        if uid in pods.kept:
+            pods.newcomer(pods.kept.pop(uid), answers)
+        if uid not in pods.usable or uid in pods.addable:
             clashes[key] = f"not added: pod {owner} has the host name {host.name}, too"
     return hosts, clashes
 
 
-def _others_have(names: Iterable[str], found: _Pods, state: DampingState) -> bool:
-    """Whether a published pod outside ``found.touched`` has one of ``names``."""
-    if state.observation is None:
-        others = {host.name for uid, host in state.published.items() if uid not in found.touched}
-        return any(name in others for name in names)
-    there = state.observation.hosts
-    own = {host.name for uid in found.touched if (host := state.published.get(uid)) is not None}
-    return any(name in there and name not in own for name in names)
-
-
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """The published hosts that change, by UID: as they were before, and as they are after."""
-
-    before: Mapping[str, Host]
-    after: Mapping[str, Host]
-
-    @classmethod
-    def of(cls, published: Mapping[str, Host], touched: Iterable[str], now: Mapping[str, Host]) -> _Change:
-        """Return the change to ``published``. ``now``: the hosts of ``touched`` pods that are published from now on."""
-        before, after = {}, {}
-        for uid in touched:
-            was, host = published.get(uid), now.get(uid)
-            if was is host or was == host:
-                continue
-            if was is not None:
-                before[uid] = was
-            if host is not None:
-                after[uid] = host
-        return cls(before, after)
-
-    def __bool__(self) -> bool:
-        return bool(self.before or self.after)
-
-    def made_to(self, published: Mapping[str, Host]) -> Mapping[str, Host]:
-        """Return ``published`` with this change; the same object if nothing changes."""
-        if not self:
-            return published
-        hosts = copied(published)
-        hosts.update(self.after)
-        for uid in self.before.keys() - self.after.keys():
-            del hosts[uid]
-        return hosts
-
-
-def _observation(
-    hosts: Mapping[str, Host], change: _Change, departures: Iterable[Departure], before: Observation | None
-) -> Observation:
-    """Return the observation of ``hosts``. ``before``: the last one, which ``change`` turns into this one. Parts that
-    do not change are used again.
-    """
-    if before is None:
-        shown = HostSet(tuple(hosts.values()))
-        return Observation(shown, _departures(departures, shown))
-    shown, changed = before.hosts, HostsDelta(before.hosts, ())
-    if change:
-        come = sorted(change.after.values(), key=_name)
-        names = {*map(_name, change.before.values()), *map(_name, come)}
-        shown = shown.with_changes(gone=names - set(map(_name, come)), come=come)
-        changed = HostsDelta(before.hosts, sorted(names))
-    departing = _departures(departures, shown)
-    if not change and departing == before.departing:
-        return before
-    return Observation(shown, departing, changed=changed)
+def _observation(published: Mapping[str, Host], departures: Iterable[Departure], before: DampingState) -> Observation:
+    """Return the observation of the ``published`` hosts: the last one if nothing has changed."""
+    last = before.observation
+    hosts = HostSet(tuple(published.values())) if last is None or published is not before.published else last.hosts
+    departing = _departures(departures, hosts)
+    if last is not None and hosts is last.hosts and departing == last.departing:
+        return last
+    return Observation(hosts, departing)
 
 
 def _departures(departures: Iterable[Departure], staying: HostSet) -> tuple[Departure, ...]:
     """Return the departures in order of the hosts' names: each host once with its earliest deadline, and none that
-    stays. Of equal deadlines, the order of the reasons decides, because ``departures`` are in no order.
+    stays. Of equal deadlines, the order of the reasons decides.
     """
     names = staying.by_name
     going = sorted([each for each in departures if each.host not in names], key=_host_name)
@@ -408,29 +296,29 @@ def _departures(departures: Iterable[Departure], staying: HostSet) -> tuple[Depa
     return tuple(going)
 
 
-def _causes(
-    before: DampingState, change: _Change, facts: DampingFacts, *, started: bool
-) -> tuple[tuple[str, float], ...]:
+def _causes(before: DampingState, after: DampingState, facts: DampingFacts) -> tuple[tuple[str, float], ...]:
     """Return the oldest cause of each kind. A removal that the damper has delayed does not count, because its latency
     is that of the delay.
     """
+    if after.published is before.published:
+        return ()
     causes = []
-    gone, come = change.before.keys() - change.after.keys(), change.after.keys() - change.before.keys()
+    gone, come = before.published.keys() - after.published.keys(), after.published.keys() - before.published.keys()
     if facts.seen_at is not None and not gone <= before.silent.keys():
         causes.append((REMOVAL, facts.seen_at))
     since = [at for uid in come if (at := before.usable_since.get(uid, facts.seen_at)) is not None]
-    if since and started:
+    if since and after.started:
         causes.append((ADDITION, min(since)))
     return tuple(causes)
 
 
-def _reason(after: DampingState, found: _Pods, *, damped: int) -> str:
+def _reason(after: DampingState, pods: _Pods, *, damped: int) -> str:
     parts = [
-        (len(found.to_probe), "waiting for the probe"),
-        (len(found.addable) if after.gathering is not None else 0, "gathering"),
-        (sum(map(bool, found.usable.values())), "not added for a warning"),
+        (len(pods.to_probe), "waiting for the probe"),
+        (len(pods.addable) if after.gathering is not None else 0, "gathering"),
+        (sum(bool(verdict.advisory) for verdict in pods.usable.values()), "not added for a warning"),
         (damped, "silent and kept for now"),
-        (len(found.groups.departures), "leaving"),
+        (len(pods.departures), "leaving"),
     ]
     counts = [f"{count} {what}" for count, what in parts if count]
     return "; ".join([f"{len(after.published)} published", *counts])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from discover.selection.objects import NodeView, different
+from discover.selection.objects import NodeView
 from discover.selection.signals import Finding, Table, node_signals
 from discover.selection.verdicts import ActiveSignal
 
@@ -25,16 +25,17 @@ NO_SIGNALS: Final = NodeSignals()
 
 
 class NodeSignalTracker:
-    """Looks again only at nodes that may have changed.
+    """Keeps the signals of the nodes that pods run on.
 
     It remembers when signals without a time of their own were first seen, and when nodes were first missing.
     """
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._nodes: Mapping[str, NodeView] | None = None
         self._held: dict[str, tuple[NodeView | None, NodeSignals]] = {}
+        """Each node as it was last looked at (None: it does not exist), and its signals."""
         self._missed: dict[str, float] = {}
+        """Since when nodes have been unknown, in Unix seconds."""
 
     def of(self, name: str) -> NodeSignals:
         """Return the signals of the node ``name``; :data:`NO_SIGNALS` if that node is not followed."""
@@ -42,32 +43,29 @@ class NodeSignalTracker:
         return NO_SIGNALS if known is None else known[1]
 
     def follow(
-        self,
-        now: float,
-        nodes: Mapping[str, NodeView] | None,
-        *,
-        used: Collection[str],
-        moved: Iterable[str],
-        exists: Mapping[str, bool],
-    ) -> list[str]:
-        """Look at the ``nodes``; return the names of those whose signals have changed. ``now`` is in Unix seconds.
+        self, now: float, nodes: Mapping[str, NodeView] | None, *, used: Iterable[str], exists: Mapping[str, bool]
+    ) -> None:
+        """Look at the ``nodes``. ``now`` is in Unix seconds.
 
-        ``nodes``: None if the daemon may not read them. ``used``: nodes that pods run on. ``moved``: nodes on which a
-        pod has come, gone, started or ended. ``exists``: see
+        ``nodes``: None if the daemon may not read them. ``used``: nodes that pods run on. ``exists``: see
         :meth:`discover.selection.selection.Selector.select`.
         """
-        before, self._nodes = self._nodes, nodes
-        if nodes is None:
-            changed = [name for name, (_, signals) in self._held.items() if signals is not NO_SIGNALS]
-            self._held, self._missed = {}, {}
-            return changed
-        of_nodes = [*used, *self._held] if before is None else [*different(before, nodes), *moved]
-        due = {*of_nodes, *self._missed}
-        return [name for name in due if self._look(now, name, nodes.get(name), used=name in used, exists=exists)]
-
-    def look_at_all(self) -> None:
-        """Look at all nodes the next time. The remembered times stay."""
-        self._nodes = None
+        held: dict[str, tuple[NodeView | None, NodeSignals]] = {}
+        missed: dict[str, float] = {}
+        for name in used if nodes is not None else ():
+            node, before = nodes.get(name), self._held.get(name)
+            if node is None:
+                since = missed[name] = min(now, self._missed.get(name, now))
+                if now < since + UNKNOWN_NODE_GRACE or exists.get(name) is not False:
+                    if before is not None:
+                        # Its last signals still count, so that a node that is deleted does not become usable again.
+                        held[name] = before
+                    continue
+            if before is not None and before[0] is node:
+                held[name] = before
+            else:
+                held[name] = (node, self._signals_of(now, name, node, before or (None, NO_SIGNALS)))
+        self._held, self._missed = held, missed
 
     def missing(self, now: float) -> tuple[float | None, tuple[str, ...]]:
         """Return when the next node will have been missing for too long, None without one, and which nodes have been.
@@ -78,25 +76,10 @@ class NodeSignalTracker:
         missing = tuple(sorted(name for name, end in ends.items() if now >= end))
         return min((end for end in ends.values() if now < end), default=None), missing
 
-    def _look(self, now: float, name: str, node: NodeView | None, *, used: bool, exists: Mapping[str, bool]) -> bool:
-        """Look at one node; return whether its signals have changed."""
-        before = self.of(name)
-        since = self._missed.pop(name, now)
-        if not used:
-            self._held.pop(name, None)
-        else:
-            if node is None:
-                since = self._missed[name] = min(now, since)
-                if now < since + UNKNOWN_NODE_GRACE or exists.get(name) is not False:
-                    # The last known signals still count, so that a node that is deleted does not become usable again.
-                    return False
-            self._held[name] = (node, self._signals_of(now, name, node))
-        return self.of(name) is not before
-
-    def _signals_of(self, now: float, name: str, node: NodeView | None) -> NodeSignals:
-        if (entry := self._held.get(name)) is not None and entry[0] is node:
-            return entry[1]
-        known, signals = entry or (None, NO_SIGNALS)
+    def _signals_of(
+        self, now: float, name: str, node: NodeView | None, before: tuple[NodeView | None, NodeSignals]
+    ) -> NodeSignals:
+        known, signals = before
         same = known is not None and node is not None and known.uid == node.uid
         signs = with_first_seen(node_signals(node, self._table), f"node {name}", now, signals.signs if same else ())
         return signals if signs == signals.signs else NodeSignals(signs)

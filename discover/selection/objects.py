@@ -5,15 +5,10 @@ A view has only the fields that selection and signals read: about half a kilobyt
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import compress
-from operator import is_, is_not
 from types import MappingProxyType
-from typing import Any, Final, Generic, NamedTuple, TypeVar
-
-K = TypeVar("K")
-V = TypeVar("V")
+from typing import Final, NamedTuple
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -122,44 +117,11 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True)
-class Delta(Generic[K]):
-    """What has changed in a mapping: except at ``keys``, its values are the same objects as in ``before``."""
-
-    before: Mapping[K, Any]
-    keys: Collection[K]
-
-
-@dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """All known pods and nodes. ``nodes``: None while the daemon may not read them.
-
-    ``changed``: the last change of ``pods``, if it is known.
-    """
+    """All known pods and nodes. ``nodes``: None while the daemon may not read them."""
 
     pods: Mapping[Key, PodView]
     nodes: Mapping[str, NodeView] | None
-    changed: Delta[Key] | None = field(default=None, compare=False, repr=False)
-
-
-def different(before: Mapping[K, V], after: Mapping[K, V], last: Delta[K] | None = None) -> Collection[K]:
-    """Return the keys whose value is another object than before, or is gone. Fast if nearly all values are the same.
-
-    ``last``: the last change of ``after``. If it began with ``before``, its keys are returned without a comparison, and
-    some of their values may be the same again.
-    """
-    if before is after:
-        return []
-    if last is not None and last.before is before:
-        return last.keys
-    if len(before) == len(after) and all(map(is_, before, after)):
-        return list(compress(after, map(is_not, before.values(), after.values())))
-    news = [key for key, value in after.items() if before.get(key) is not value]
-    return [*news, *(key for key in before if key not in after)]
-
-
-def copied(known: Mapping[K, V]) -> dict[K, V]:
-    """Return a copy. ``dict(known)`` takes ten times as long if keys were deleted."""
-    return known.copy() if isinstance(known, dict) else dict(known)
 
 
 def older(version: str, than: str) -> bool:

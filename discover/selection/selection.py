@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 from discover.selection.node_signals import NodeSignals, NodeSignalTracker, with_first_seen
-from discover.selection.objects import ClusterSnapshot, Key, PodView, different
+from discover.selection.objects import ClusterSnapshot, Key, PodView
 from discover.selection.operators import HostRules, JobView
 from discover.selection.signals import Table, job_signals, pod_signals
-from discover.selection.verdict_index import VerdictGroups, VerdictIndex
 from discover.selection.verdicts import ActiveSignal, Grade, Verdict, verdict_of
 
 _NO_ANSWERS: Final[Mapping[str, bool]] = MappingProxyType({})
@@ -19,50 +18,47 @@ _NO_ANSWERS: Final[Mapping[str, bool]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """``verdicts`` are in order of the pods' keys. ``again_at``: when they may change without an event (Unix seconds).
-
-    ``missing``: nodes on which pods run, but that have been unknown for longer than :data:`UNKNOWN_NODE_GRACE`. The
-    caller finds out whether they exist, and passes that to the next selections. ``groups``: use :func:`groups_of`.
-    """
+    """The verdicts of one look."""
 
     verdicts: tuple[Verdict, ...] = ()
+    """In order of the pods' keys."""
     again_at: float | None = None
+    """When they may change without an event, in Unix seconds."""
     missing: tuple[str, ...] = ()
-    groups: VerdictGroups | None = field(default=None, compare=False, repr=False)
-
-
-def groups_of(selection: Selection) -> VerdictGroups:
-    """Return the groups of a selection's verdicts, and make them if the selection has none."""
-    return VerdictGroups.of(selection.verdicts) if selection.groups is None else selection.groups
+    """Nodes on which pods run, but that have been unknown for longer than :data:`UNKNOWN_NODE_GRACE`. The caller finds
+    out whether they exist, and passes that to the next selections.
+    """
 
 
 @dataclass(slots=True, eq=False)
-class _Known:
-    """A verdict and the facts behind it. The verdict stays valid until these change."""
+class _Judged:
+    """A verdict and the facts behind it. The verdict stays valid until these are other objects."""
 
     pod: PodView
     signals: NodeSignals
+    job: JobView | None
     signs: tuple[ActiveSignal, ...]
+    """The signals of the pod itself, with the times at which they were first seen."""
     verdict: Verdict
 
-    def holds(self, pod: PodView, signals: NodeSignals) -> bool:
+    def holds(self, pod: PodView, signals: NodeSignals, job: JobView | None) -> bool:
         """Whether the verdict still holds. Most pods are the same objects as before; after a list they may only be
         equal.
         """
-        if self.pod is pod and self.signals is signals:
-            return True
-        if self.signals is not signals or self.pod != pod:
+        if self.signals is not signals or self.job is not job:
+            return False
+        if self.pod is not pod and self.pod != pod:
             return False
         self.pod = pod
         return True
 
 
-_OUTDATED: Final = NodeSignals()
 _RUNNING: Final = ("Running", "Unknown")
 
 
 class Selector:
-    """Judges all pods of a job at each call. A call only takes time for what has changed.
+    """Judges all pods of a job at each call. It judges a pod anew only if the pod, its node's signals or the job are
+    other objects than before: a look at ten thousand pods then takes hundredths of a second.
 
     It remembers when signals without a time of their own were first seen, and when nodes were first missing. Everything
     else comes from the snapshot.
@@ -73,21 +69,8 @@ class Selector:
         self._table = table
         self._job: JobView | None = None
         self._of_job: tuple[ActiveSignal, ...] = ()
-        self._pods: Mapping[Key, PodView] = {}
-        self._judged: dict[Key, _Known] = {}
-        self._places = _PodsByNode()
-        self._node_signals = NodeSignalTracker(table)
-        self._register = VerdictIndex()
-        self._shared = False
-
-    def _judge_all(self) -> None:
-        """Judge every pod the next time. The times at which signals were first seen stay, because no event reports them
-        again.
-        """
-        self._judged = {key: each for key, each in self._judged.items() if key in self._pods}
-        self._pods, self._places, self._register = {}, _PodsByNode(), VerdictIndex()
-        self._node_signals.look_at_all()
-        self._outdate()
+        self._judged: dict[Key, _Judged] = {}
+        self._nodes = NodeSignalTracker(table)
 
     def select(
         self,
@@ -101,107 +84,34 @@ class Selector:
 
         ``wall_now`` is in Unix seconds. ``node_exists``: whether nodes of :attr:`Selection.missing` exist, as far as it
         is known; False if the server has answered 404. ``job``: the object above the pods, if it can be read.
-
-        After an exception, the next selection judges every pod.
         """
-        try:
-            return self._select(wall_now, snapshot, node_exists, job)
-        except BaseException:
-            # Changes that were recorded but not judged would be lost, because they are not reported again.
-            self._judge_all()
-            raise
-
-    def _select(
-        self,
-        now: float,
-        snapshot: ClusterSnapshot,
-        node_exists: Mapping[str, bool],
-        job: JobView | None,
-    ) -> Selection:
-        before, self._pods = self._pods, snapshot.pods
-        pods, nodes = snapshot.pods, snapshot.nodes
-        due = set(different(before, pods, snapshot.changed))
-        moved = {name for key in due for name in self._places.move(key, before.get(key), pods.get(key))}
-        used = self._places.used
-        for name in self._node_signals.follow(now, nodes, used=used, moved=moved, exists=node_exists):
-            due.update(self._places.on(name))
+        pods = snapshot.pods
+        used = {pod.node for pod in pods.values() if pod.node and pod.phase in _RUNNING}
+        self._nodes.follow(wall_now, snapshot.nodes, used=used, exists=node_exists)
         if job != self._job:
-            self._take_in(now, job)
-            due.update(self._outdate())
-        self._register.update({key: self._verdict(now, key, pods.get(key)) for key in due})
-        verdicts, missing = self._register.verdicts, self._node_signals.missing(now)
-        if self._shared:
-            return Selection(_one_per_address(verdicts), *missing)
-        return Selection(verdicts, *missing, self._register.groups)
+            self._take_in(wall_now, job)
+        judged: dict[Key, _Judged] = {}
+        for key in sorted(pods):
+            pod, known = pods[key], self._judged.get(key)
+            signals = self._nodes.of(pod.node)
+            if known is None or not known.holds(pod, signals, self._job):
+                known = self._judge(wall_now, pod, signals, known)
+            judged[key] = known
+        self._judged = judged
+        return Selection(
+            _one_per_address(tuple(each.verdict for each in judged.values())), *self._nodes.missing(wall_now)
+        )
 
     def _take_in(self, now: float, job: JobView | None) -> None:
         same = job is not None and self._job is not None and job.uid == self._job.uid
         found = () if job is None else job_signals(job.labels, job.annotations, self._table)
         self._job, self._of_job = job, with_first_seen(found, "job", now, self._of_job if same else ())
 
-    def _outdate(self) -> Iterable[Key]:
-        """Make every verdict outdated, because the job's signals concern every pod."""
-        for each in self._judged.values():
-            each.signals = _OUTDATED
-        return self._judged
-
-    def _verdict(self, now: float, key: Key, pod: PodView | None) -> Verdict | None:
-        known = self._judged.get(key)
-        if pod is None:
-            self._judged.pop(key, None)
-            return None
-        signals = self._node_signals.of(pod.node)
-        if known is None or not known.holds(pod, signals):
-            known = self._judged[key] = self._judge(now, pod, signals, known)
-        return known.verdict
-
-    def _judge(self, now: float, pod: PodView, signals: NodeSignals, known: _Known | None) -> _Known:
+    def _judge(self, now: float, pod: PodView, signals: NodeSignals, known: _Judged | None) -> _Judged:
         earlier = known.signs if known is not None and known.pod.uid == pod.uid else ()
         signs = with_first_seen(pod_signals(pod, self._table), "pod", now, earlier)
-        self._shared = self._shared or pod.host_network
         verdict = verdict_of(pod, (*signs, *signals.signs, *self._of_job), self._rules, self._job)
-        return _Known(pod, signals, signs, verdict)
-
-
-class _PodsByNode:
-    """Which pods are on which node. ``used``: how many pods run on each node, without nodes that have none."""
-
-    def __init__(self) -> None:
-        self.used: dict[str, int] = {}
-        self._on: dict[str, set[Key]] = {}
-
-    def on(self, node: str) -> Iterable[Key]:
-        return self._on.get(node, ())
-
-    def move(self, key: Key, before: PodView | None, after: PodView | None) -> set[str]:
-        was, now = _node_of(before), _node_of(after)
-        if was == now:
-            return set()
-        if was[0]:
-            self._leave(key, *was)
-        if now[0]:
-            self._enter(key, *now)
-        return {name for name in (was[0], now[0]) if name}
-
-    def _leave(self, key: Key, node: str, at_work: bool) -> None:
-        there = self._on[node]
-        there.discard(key)
-        if not there:
-            del self._on[node]
-        if at_work:
-            self.used[node] -= 1
-            if not self.used[node]:
-                del self.used[node]
-
-    def _enter(self, key: Key, node: str, at_work: bool) -> None:
-        self._on.setdefault(node, set()).add(key)
-        if at_work:
-            self.used[node] = self.used.get(node, 0) + 1
-
-
-def _node_of(pod: PodView | None) -> tuple[str, bool]:
-    """Return the pod's node, "" without one, and whether the pod runs there."""
-    return ("", False) if pod is None else (pod.node, pod.phase in _RUNNING)
+        return _Judged(pod, signals, self._job, signs, verdict)
 
 
 def _one_per_address(verdicts: tuple[Verdict, ...]) -> tuple[Verdict, ...]:

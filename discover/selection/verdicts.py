@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
@@ -62,6 +63,28 @@ class ActiveSignal:
     def note(self) -> str:
         """The text to show beside a usable host."""
         return str(self) if self.finding.signal.object == "job" else self.finding.signal.says
+
+
+_FOLLOWS: Final = {Grade.LEAVING: "imminent", Grade.ABSENT: "absent"}
+
+
+def warnings_of(verdicts: Iterable[Verdict]) -> Mapping[tuple[str, str], int]:
+    """Return how many pods are under each warning, by its ``(source, class)``.
+
+    Sources: ``pod``, ``node``, ``job``. Classes: ``imminent`` (the pod goes), ``advisory`` (a published one stays, but
+    a new one is not added), ``absent`` (the pod is silent).
+    """
+    counts: Counter[tuple[str, str]] = Counter()
+    for each in verdicts:
+        if each.grade is Grade.USABLE and each.advisory:
+            counts[_source(each.advisory), "advisory"] += 1
+        elif each.grade in _FOLLOWS:
+            counts[_source(each.reason), _FOLLOWS[each.grade]] += 1
+    return counts
+
+
+def _source(reason: str) -> str:
+    return next((place for place in ("node", "job") if reason.startswith(f"{place} ")), "pod")
 
 
 def verdict_of(pod: PodView, signs: tuple[ActiveSignal, ...], rules: HostRules, job: JobView | None = None) -> Verdict:

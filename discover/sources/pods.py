@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -22,12 +22,12 @@ from discover.selection.damping import (
     DampingState,
     ProbeResults,
     decide_published,
-    still_holds,
 )
 from discover.selection.explain import Row, explain
 from discover.selection.objects import ClusterSnapshot, NodeView
 from discover.selection.operators import HostRules, JobView, job_view, selector_of
-from discover.selection.selection import Selection, Selector, groups_of
+from discover.selection.selection import Selection, Selector
+from discover.selection.verdicts import warnings_of
 from discover.sources.admission_probe import TcpProbe
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import SourceUnavailable, UsageError
@@ -68,16 +68,11 @@ class PodScope:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The result of a look at the cluster, and the facts behind it."""
+    """The result of a look at the cluster, and the verdicts behind it."""
 
-    facts: DampingFacts
+    selection: Selection
     damping: DampingResult
     reason: str
-
-    @property
-    def selection(self) -> Selection:
-        """The verdicts behind the result."""
-        return self.facts.selection
 
 
 class KubernetesSource:
@@ -203,8 +198,7 @@ class KubernetesSource:
         if not (self._pods.status.listed and self._nodes.status.listed):
             return self._not_listed()
         nodes = None if self._nodes.status.hidden else self._nodes.known()[0]
-        pods, changed = self._pods.known_and_changed()
-        snapshot = self._snapshot = ClusterSnapshot(pods, nodes, changed)
+        snapshot = self._snapshot = ClusterSnapshot(self._pods.known()[0], nodes)
         if not self._lookups.settled and began < self._begun_at + JOB_TIMEOUT:
             self._looks.wake_at(self._begun_at + JOB_TIMEOUT)
             return Unsettled(self._where, "the job is being read")
@@ -228,29 +222,28 @@ class KubernetesSource:
         return replace(seen, doubt=doubt) if doubt else seen
 
     def _evaluate(self, now: float, selection: Selection, arrived: float | None) -> Evaluation:
-        """Decide what to publish. For most events the last decision still holds."""
-        last, there = self._evaluation, groups_of(selection).keys.keys()
-        results = self._probed(() if last is None else last.damping.to_probe, there)
-        facts = DampingFacts(selection, results, arrived)
-        if last is not None and still_holds(now, last.damping, of=last.facts, facts=facts):
-            self._evaluation = Evaluation(facts, last.damping, last.reason)
-            return self._evaluation
+        """Decide what to publish."""
+        last = self._evaluation
+        results = self._probed(() if last is None else last.damping.to_probe, selection)
         state = DampingState(earlier=frozenset(self._earlier.names)) if last is None else last.damping.state
+        facts = DampingFacts(selection, results, arrived)
         damping, reason = decide_published(now, state, facts, limits=self._limits)
-        self._probed(damping.to_probe, there)
-        self._evaluation = Evaluation(facts, damping, reason)
+        self._probed(damping.to_probe, selection)
+        self._evaluation = Evaluation(selection, damping, reason)
         self._metrics.caused(damping.causes)
-        self._metrics.warnings(groups_of(selection).warned)
+        self._metrics.warnings(warnings_of(selection.verdicts))
         if damping.relist:
             for each in (self._nodes, self._pods):
                 each.force_relist("most hosts fell silent at once: listing again")
         return self._evaluation
 
-    def _probed(self, wanted: Iterable[Host], there: Collection[str]) -> ProbeResults:
+    def _probed(self, wanted: Iterable[Host], selection: Selection) -> ProbeResults:
         """Return the results of the probe. Without a probe every host is admitted, for launchers that do not connect to
         hosts.
         """
-        return NO_PROBE if self._probe is None else self._probe.follow(wanted, there=there)
+        if self._probe is None:
+            return NO_PROBE
+        return self._probe.follow(wanted, there={verdict.pod.uid for verdict in selection.verdicts})
 
     def _not_listed(self) -> Unsettled:
         """Return why there is no first list yet. Raises :class:`SourceUnavailable` if requests for it fail."""

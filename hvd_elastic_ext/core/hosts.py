@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
 from dataclasses import dataclass, field
-from itertools import compress, count
-from operator import is_not
 from typing import Any
 
 MAX_NAME = 253
@@ -145,21 +143,6 @@ class HostSet:
             object.__setattr__(self, "_slots", sum([host.slots for host in self.hosts]))
         return self._slots or 0
 
-    def with_changes(self, *, gone: Iterable[str], come: Iterable[Host]) -> HostSet:
-        """Return the set without the hosts named in ``gone`` and with those in ``come``, at the place of the host of
-        the same name or else at the end. Does not iterate over the other hosts.
-        """
-        index, slots = self._index().copy(), self.slots  # after deletions, dict() takes ten times as long
-        for name in gone:
-            slots -= index.pop(name).slots
-        for host in come:
-            slots += host.slots - (was.slots if (was := index.get(host.name)) is not None else 0)
-            index[host.name] = host
-        made = HostSet()
-        for name, value in (("hosts", tuple(index.values())), ("_by_name", index), ("_slots", slots)):
-            object.__setattr__(made, name, value)
-        return made
-
     def without_index(self) -> HostSet:
         """Return an equal set that needs a quarter of the memory until a host is looked up by name."""
         object.__setattr__(self, "_by_name", None)
@@ -193,61 +176,31 @@ class HostChange:
         return bool(self.added or self.removed or self.grown or self.shrunk)
 
 
-def _unlike(before: HostSet, after: HostSet, among: Iterable[str] | None) -> tuple[Sequence[Host], Sequence[Host]]:
-    """Return the hosts of each set that the other set may not have."""
-    if among is None:
-        start, end = same_ends(before.hosts, after.hosts)
-        return before.hosts[start : len(before) - end], after.hosts[start : len(after) - end]
-    names = tuple(among)
-    olds, news = map(before.get, names), map(after.get, names)
-    return [host for host in olds if host is not None], [host for host in news if host is not None]
-
-
-def same_ends(one: Sequence[object], other: Sequence[object]) -> tuple[int, int]:
-    """Return how many equal objects both have at the beginning, and how many more at the end.
-
-    Usually few of many hosts change at the same time, so only the few objects between have to be compared one by one.
-    """
-    shorter = min(len(one), len(other))
-    start = next(compress(count(), map(is_not, one, other)), shorter)
-    end = next(compress(count(), map(is_not, reversed(one), reversed(other))), shorter)
-    return start, min(end, shorter - start)
-
-
 def follow(
-    before: HostSet,
-    now: Iterable[Host],
-    *,
-    newcomers: Callable[[Host], Any] | None = None,
-    among: Iterable[str] | None = None,
+    before: HostSet, now: Iterable[Host], *, newcomers: Callable[[Host], Any] | None = None
 ) -> tuple[HostSet, HostChange]:
     """Return ``now`` in order of seniority, and how it differs from ``before``; a different order is not a change.
 
     Earlier hosts keep their place, and newcomers follow in the given order. Ranks follow this order, so the oldest
     survivor is rank 0. A host with another life under its name is a newcomer, because it holds no state.
-    ``newcomers``: another sort key for newcomers. ``among``: the names under which the two may differ, if these are
-    known.
+    ``newcomers``: another sort key for newcomers.
     """
     current = now if isinstance(now, HostSet) else HostSet(tuple(now))
-    old_ones, new_ones = _unlike(before, current, among)
+    staying: dict[str, Host] = {}
     gone: list[str] = []
     grown: list[str] = []
     shrunk: list[str] = []
-    for old in old_ones:
+    for old in before:
         host = current.get(old.name)
-        if host is None or not _lives_on(old, host):
+        if host is None or not (old is host or old.same_life(host)):
             gone.append(old.name)
-        elif host.slots != old.slots:
+            continue
+        staying[host.name] = host
+        if host.slots != old.slots:
             (grown if host.slots > old.slots else shrunk).append(old.name)
-    fresh = [host for host in new_ones if (was := before.get(host.name)) is None or not _lives_on(was, host)]
+    fresh = [host for host in current if host.name not in staying]
     if newcomers is not None:
         fresh.sort(key=newcomers)
-    added = {host.name: None for host in fresh}
-    staying = [host for host in new_ones if host.name not in added]
-    ordered = before.with_changes(gone=gone, come=[*staying, *fresh]) if old_ones or new_ones else before
-    change = HostChange(tuple(added), tuple(gone), tuple(grown), tuple(shrunk))
-    return (current if ordered.hosts == current.hosts else ordered), change
-
-
-def _lives_on(old: Host, host: Host) -> bool:
-    return old is host or old.same_life(host)
+    change = HostChange(tuple(host.name for host in fresh), tuple(gone), tuple(grown), tuple(shrunk))
+    ordered = (*staying.values(), *fresh)
+    return (current if ordered == current.hosts else HostSet(ordered)), change

@@ -323,7 +323,7 @@ CASES: Final = (
             Figure(SYNCED, bar_s=3.0),
             Figure(MEMORY, bar_s=136.3, unit="MB"),  # 130 MiB
             Figure(LAG, "maximum", bar_s=0.5),
-            Figure(BUSY, bar_s=60.0, unit="% of a core"),
+            Figure(BUSY, unit="% of a core"),
             Figure(IDLE, bar_s=0.2, unit="% of a core"),
         ),
         measure=measure_many,

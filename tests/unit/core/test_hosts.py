@@ -12,7 +12,6 @@ from hvd_elastic_ext.core.hosts import (
     HostSet,
     follow,
     name_error,
-    same_ends,
 )
 from tests.unit.core import strategies as some
 
@@ -129,30 +128,11 @@ def test_veterans_keep_their_order_and_newcomers_follow_in_theirs(before, now):
     assert list(ordered.names) == veterans + [name for name in now.names if name not in veterans]
 
 
-@given(some.small_sets, some.small_sets)
-def test_names_that_are_told_to_differ_lead_to_the_same_as_a_comparison(before, now):
-    names = sorted({*before.names, *now.names})
-    by_name, found = follow(before, now, newcomers=lambda host: host.name)
-    told, change = follow(before, now, newcomers=lambda host: host.name, among=names)
-    assert (told, told.by_name, told.slots) == (by_name, dict(by_name.by_name), by_name.slots)
-    assert [*map(set, (change.added, change.removed, change.grown, change.shrunk))] == [
-        *map(set, (found.added, found.removed, found.grown, found.shrunk))
-    ]
-
-
 def test_a_set_that_is_made_lean_answers_as_before():
     hosts = HostSet.of({"a": 1, "b": 2})
     assert hosts.without_index() is hosts
     assert (hosts.get("b"), "a" in hosts, "c" in hosts) == (Host("b", 2), True, False)
     assert hosts.without_index() == HostSet.of({"a": 1, "b": 2})
-
-
-@given(some.small_sets, some.small_sets)
-def test_what_lies_between_the_ends_that_two_lists_share_is_all_that_differs(one, other):
-    start, end = same_ends(one.hosts, other.hosts)
-    assert one.hosts[:start] == other.hosts[:start]
-    assert one.hosts[len(one) - end :] == other.hosts[len(other) - end :]
-    assert start + end <= min(len(one), len(other))
 
 
 def test_a_set_without_some_hosts_of_the_last_one_is_kept_as_it_is():

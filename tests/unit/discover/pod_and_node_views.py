@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from discover.kube.views import node_view, pod_view
-from discover.selection.objects import ClusterSnapshot, Delta, NodeView, PodView
+from discover.selection.objects import ClusterSnapshot, NodeView, PodView
 from tests.support.kube import bodies
 
 NOW = 1_767_225_600.0
@@ -43,8 +43,7 @@ def picture(pods: Iterable[PodView], nodes: Iterable[NodeView] | None = None) ->
 def changed(
     there: ClusterSnapshot, *objects: PodView | NodeView, gone: Iterable[PodView | NodeView] = ()
 ) -> ClusterSnapshot:
-    """The same with other ``objects``, and without those that are ``gone``; it says which pods changed."""
-    gone = tuple(gone)
+    """The same with other ``objects``, and without those that are ``gone``."""
     pods, nodes = dict(there.pods), dict(there.nodes or {})
     for each in objects:
         if isinstance(each, PodView):
@@ -56,5 +55,4 @@ def changed(
             pods.pop(each.key, None)
         else:
             nodes.pop(each.key.name, None)
-    changed = Delta(there.pods, {each.key for each in (*objects, *gone) if isinstance(each, PodView)})
-    return ClusterSnapshot(pods, None if there.nodes is None else nodes, changed)
+    return ClusterSnapshot(pods, None if there.nodes is None else nodes)

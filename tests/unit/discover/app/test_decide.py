@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from discover.app.decide import DaemonState, decide
@@ -126,6 +127,13 @@ def test_a_host_that_was_made_anew_is_a_newcomer():
 def test_many_names_are_cut_short():
     _, reason = decide(0.0, DaemonState("life"), Observation(HostSet.of({f"h{n}": 1 for n in range(20)})))
     assert reason.endswith("and 12 more")
+
+
+@pytest.mark.parametrize("seen", ["z d c a", "a c d z"])
+def test_new_hosts_are_sorted_and_known_ones_are_not(seen):
+    veterans = DaemonState("life", seniority=HostSet.of({"z": 1, "a": 1}))
+    decision, _ = decide(0.0, veterans, Observation(HostSet.of(dict.fromkeys(seen.split(), 1))))
+    assert decision.state.last.hosts.names == ("z", "a", "c", "d")
 
 
 def test_hosts_are_kept_only_where_some_are_known():

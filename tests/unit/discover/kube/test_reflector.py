@@ -85,24 +85,6 @@ def test_what_is_known_is_the_same_mapping_until_an_object_changes(manual_clock)
     assert len({id(each) for each in known}) == 4
 
 
-def test_what_a_watch_changed_between_two_looks_is_named_and_after_a_list_nothing_is(manual_clock):
-    seen = []
-    rig = Rig(manual_clock, TWO)
-
-    def look() -> None:
-        seen.append(rig.reflector.known_and_changed())
-
-    changes = [event("MODIFIED", pod("a", 12)), event("DELETED", pod("b", 13)), event("MODIFIED", pod("a", 11))]
-    rig.script.answers.append([look, *changes, look, bookmark(14), look])
-    rig.turns(2)
-    (first, unknown), (second, delta), again = seen
-    assert unknown is None
-    assert delta.before is first
-    assert {key.name for key in delta.keys} == {"a", "b"}
-    assert again[0] is second
-    assert again[1] is delta
-
-
 def test_rule_01_an_error_within_the_stream_that_says_expired_leads_to_one_list(manual_clock):
     rig = Rig(manual_clock, TWO, [LIVE, error(410, reason="Expired")], TWO, [LIVE])
     rig.turns(1)

@@ -9,8 +9,7 @@ from discover.selection.damping import DampingFacts, DampingLimits, DampingState
 from discover.selection.explain import Row, as_json, explain
 from discover.selection.objects import Key, PodView
 from discover.selection.selection import Selection
-from discover.selection.verdict_index import VerdictGroups
-from discover.selection.verdicts import Grade, Verdict
+from discover.selection.verdicts import Grade, Verdict, warnings_of
 from hvd_elastic_ext.core.hosts import Host
 
 REFUSED = ProbeResults(refused={"uid-w-5": "w-5 port 22: connection refused"})
@@ -104,7 +103,7 @@ def test_the_json_row_has_all_known_values_and_no_others():
 
 
 def test_warnings_are_counted_by_where_they_stand_and_what_follows():
-    assert VerdictGroups.of(VERDICTS).warned == {
+    assert warnings_of(VERDICTS) == {
         ("node", "advisory"): 2,
         ("node", "imminent"): 1,
         ("pod", "imminent"): 1,
@@ -114,4 +113,4 @@ def test_warnings_are_counted_by_where_they_stand_and_what_follows():
 
 @pytest.mark.parametrize("verdicts", [(), (VERDICTS[0], VERDICTS[4]), (verdict("w-8", Grade.GONE, "pod was evicted"),)])
 def test_without_warnings_nothing_is_counted(verdicts):
-    assert VerdictGroups.of(verdicts).warned == {}
+    assert warnings_of(verdicts) == {}

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from discover.selection.operators import OPERATORS, HostRules, JobView
-from discover.selection.selection import Selection, Selector, groups_of
+from discover.selection.selection import Selection, Selector
 from discover.selection.signal_config import with_rules
 from discover.selection.signal_table import BUILT_IN
-from discover.selection.verdicts import Grade, Verdict
+from discover.selection.verdicts import Grade, Verdict, warnings_of
 from tests.unit.discover.pod_and_node_views import NOW, node, picture, pod
 
 KEY = "example.com/ends"
@@ -78,5 +78,5 @@ def test_a_deadline_from_the_first_observation_stays_for_a_changed_job_and_resta
 
 
 def test_warnings_of_the_job_are_counted_as_such():
-    assert groups_of(Looking(**{"class": "imminent"}).at(NOW, {KEY: "x"})).warned == {("job", "imminent"): 2}
-    assert groups_of(Looking(**{"class": "advisory"}).at(NOW, {KEY: "x"})).warned == {("job", "advisory"): 2}
+    assert warnings_of(Looking(**{"class": "imminent"}).at(NOW, {KEY: "x"}).verdicts) == {("job", "imminent"): 2}
+    assert warnings_of(Looking(**{"class": "advisory"}).at(NOW, {KEY: "x"}).verdicts) == {("job", "advisory"): 2}

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
 from discover.kube.views import pod_view
@@ -326,17 +327,67 @@ def test_only_what_changed_is_judged_again(monkeypatch: pytest.MonkeyPatch):
         assert calls.total() == count, what
 
 
-NODES = ["node-0", "node-1"]
+PODS, NODES = ["w-0", "w-1", "w-2"], ["node-0", "node-1"]
 pod_states = st.fixed_dictionaries(
     {
+        "uid": st.sampled_from(["u-1", "u-1", "u-2"]),
         "node": st.sampled_from([*NODES, "node-9"]),
-        "phase": st.sampled_from(["Pending", "Running", "Running", "Running", "Failed"]),
+        "phase": st.sampled_from(["Pending", "Running", "Running", "Running", "Failed", "Unknown"]),
         "ready": st.booleans(),
         "deletion": st.sampled_from(["", "", "2026-01-01T00:00:30Z"]),
         "annotations": st.sampled_from([{}, {SLOTS_ANNOTATION: "2"}, {SLOTS_ANNOTATION: "0"}]),
+        "hostNetwork": st.sampled_from([False, False, True]),
     }
 )
-lives = st.lists(st.tuples(st.booleans(), pod_states), min_size=1, max_size=5)
+node_states = st.fixed_dictionaries(
+    {
+        "ready": st.sampled_from([True, True, False, "Unknown"]),
+        "taints": st.sampled_from([[], [], [GOING]]),
+        "unschedulable": st.sampled_from([False, False, True]),
+    }
+)
+steps = st.one_of(
+    st.tuples(st.just("pod"), st.sampled_from(PODS), st.one_of(pod_states, st.none())),
+    st.tuples(st.just("node"), st.sampled_from(NODES), st.one_of(node_states, st.none())),
+    st.tuples(st.just("job"), st.sampled_from([None, 1, 3]), st.none()),
+    st.tuples(st.just("list"), st.none(), st.none()),
+    st.tuples(st.just("hidden"), st.booleans(), st.none()),
+)
+
+
+@given(st.lists(steps, max_size=25))
+def test_who_has_looked_before_judges_as_who_looks_for_the_first_time(history: list[tuple[str, Any, Any]]):
+    """A verdict that is kept is the one that would be made now."""
+    one, there, job, hidden = selector(), picture([], []), None, False
+    for version, (what, name, state) in enumerate(history, start=2):
+        match what:
+            case "pod" if state is None:
+                there = changed(there, gone=[pod(name)])
+            case "pod":
+                there = changed(there, pod(name, version=version, **state))
+            case "node" if state is None:
+                there = changed(there, gone=[node(name)])
+            case "node":
+                there = changed(there, node(name, version=version, **state))
+            case "job":
+                job = None if name is None else JobView(slots_per_worker=name)
+            case "list":
+                there = picture([replace(each) for each in there.pods.values()], (there.nodes or {}).values())
+            case _:
+                hidden = name
+        snapshot = picture(there.pods.values(), None if hidden else (there.nodes or {}).values())
+        kept, anew = (each.select(NOW + version, snapshot, job=job) for each in (one, selector()))
+        assert [each.pod.key for each in kept.verdicts] == sorted(there.pods)
+        # Who looks for the first time does not know what a node said before it was missing.
+        missing = set() if hidden else {"node-9", *NODES} - set(there.nodes or {})
+        assert [timeless(each) for each in kept.verdicts if each.pod.node not in missing] == [
+            timeless(each) for each in anew.verdicts if each.pod.node not in missing
+        ]
+
+
+def timeless(verdict: Verdict) -> tuple[Any, ...]:
+    """The verdict without what depends on when a signal was first seen."""
+    return (verdict.pod, verdict.grade, verdict.reason, verdict.host, verdict.advisory)
 
 
 @pytest.mark.parametrize("what", ["pod", "node", "job"])
