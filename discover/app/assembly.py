@@ -22,6 +22,7 @@ from discover.publishing.latest import LatestPublication
 from discover.publishing.overlap import Overlap
 from discover.publishing.publishers import Publishers
 from discover.publishing.routes import Routes
+from discover.selection.explain import Row, explain
 from discover.sources.file import FileSource
 from discover.sources.static import StaticSource
 from hvd_elastic_ext.core.clock import Clock, SystemClock
@@ -106,7 +107,7 @@ def look_once(settings: Settings, *, life: str) -> str:
         state = _own(files, life)
         if cluster is not None:
             cluster.source.resume(state.seniority)
-        seen = observe_once(source, explain=None if cluster is None else cluster.source.explain, clock=clock)
+        seen = observe_once(source, explain=None if cluster is None else lambda: _rows(cluster), clock=clock)
         publication, _ = publication_of(state, seen.observation)
         for publisher in files:
             publisher.publish(publication)
@@ -114,6 +115,11 @@ def look_once(settings: Settings, *, life: str) -> str:
         for publisher in files:
             publisher.close()
     return render(publication, seen.rows, output=settings.output, wall=clock.wall())
+
+
+def _rows(cluster: KubeParts) -> tuple[Row, ...]:
+    latest = cluster.source.evaluation
+    return () if latest is None else explain(latest.selection, latest.damping)
 
 
 def _files(outputs: Outputs, metrics: Metrics, cluster: KubeParts | None, *, clock: Clock) -> list[Publisher]:

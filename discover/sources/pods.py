@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +23,6 @@ from discover.selection.damping import (
     ProbeResults,
     decide_published,
 )
-from discover.selection.explain import Row, explain
 from discover.selection.objects import ClusterSnapshot, NodeView
 from discover.selection.operators import HostRules, JobView, job_view, selector_of
 from discover.selection.selection import Selection, Selector
@@ -127,11 +126,6 @@ class KubernetesSource:
         Otherwise a host that is silent or under an advisory would count as new, and would be removed.
         """
         self._earlier = earlier
-
-    def explain(self) -> Sequence[Row]:
-        """Return a row for each pod of the latest :meth:`read`, in order of the pods' keys; none before the first."""
-        latest = self._evaluation
-        return () if latest is None else explain(latest.selection, latest.damping)
 
     def still_there(self, host: Host) -> bool:
         """Whether a process may still run on a host that is no longer published. True if that is not known."""

@@ -9,6 +9,7 @@ from discover.common.metrics import Metrics
 from discover.common.source import Observation, Unsettled
 from discover.kube.reflector import WatchStatus
 from discover.selection.damping import DampingLimits
+from discover.selection.explain import explain
 from discover.selection.operators import HostRules, operator_named
 from discover.selection.selection import Selector
 from discover.selection.signal_table import BUILT_IN
@@ -204,7 +205,8 @@ def test_a_node_that_nobody_has_seen_is_asked_for(rig):
 
 def _all(one: Rig, *words: str) -> bool:
     one.source.read()
-    rows = one.source.explain()
+    latest = one.source.evaluation
+    rows = () if latest is None else explain(latest.selection, latest.damping)
     return bool(rows) and {row.verdict for row in rows} <= set(words)
 
 
