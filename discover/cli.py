@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from discover.app import assembly
-from discover.app.daemon import EventQueue
-from discover.app.settings import SETTLE, FileSettings, KubernetesSettings, Outputs, Settings, StaticSettings
+from discover.daemon import assembly
+from discover.daemon.admission_probe import parse_probe
+from discover.daemon.loop import EventQueue
+from discover.daemon.settings import SETTLE, FileSettings, KubernetesSettings, Outputs, Settings, StaticSettings
+from discover.pods.operators import GPUS, OPERATORS
 from discover.publishing.addresses import parse_listen
-from discover.selection.operators import GPUS, OPERATORS
-from discover.sources.admission_probe import parse_probe
 from hvd_elastic_ext import __version__
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import ElasticError, UsageError, users_mistake

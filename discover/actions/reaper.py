@@ -1,4 +1,4 @@
-"""``--reap-failed``: deletes the pods that :mod:`discover.actions.reap_policy` chooses, in a thread of its own."""
+"""``--reap-failed``: deletes the pods that :mod:`discover.reap.reaper` chooses, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -6,24 +6,16 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from discover.actions.cluster_view import ClusterView
-from discover.actions.reap_policy import (
-    SHUTTING_DOWN,
-    Deletion,
-    ReapLimits,
-    ReapState,
-    decide_deletions,
-    deleted,
-    refused,
-)
-from discover.actions.request_retry import FORBIDDEN_PAUSE, RequestRetry
 from discover.common.backoff import LONGEST_PAUSE
-from discover.common.metrics import WriteMetrics
-from discover.common.threads import PeriodicThread
-from discover.kube.collection import Sender
+from discover.metrics import WriteMetrics
+from discover.pods.operators import JobView
+from discover.reap.cluster_view import ClusterView
+from discover.reap.reaper import SHUTTING_DOWN, Deletion, ReapLimits, ReapState, decide_deletions, deleted, refused
+from discover.reap.request_retry import FORBIDDEN_PAUSE, RequestRetry
 from discover.selection.objects import Key
-from discover.selection.operators import JobView
-from discover.selection.signals import Table
+from discover.threads import PeriodicThread
+from discover.verdicts.signals import Table
+from discover.watch.collection import Sender
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 from hvd_elastic_ext.io.kube.paths import path_of

@@ -9,11 +9,11 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from discover.common.metrics import ClusterMetrics
-from discover.kube.collection import Collection
-from discover.kube.reflector import Reflector, Resource
-from discover.kube.views import pod_view
+from discover.metrics import ClusterMetrics
+from discover.pods.views import pod_view
 from discover.selection.objects import PodView
+from discover.watch.collection import Collection
+from discover.watch.reflector import Reflector, Resource
 from hvd_elastic_ext.core.clock import Clock
 
 LOG = logging.getLogger("hvd-discover")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from discover.common.metrics import Metrics
-from discover.publishing.files import Publisher, PublishFailed
+from discover.metrics import Metrics
+from discover.publish.files import Publisher, PublishFailed
 from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.publication import Publication
 

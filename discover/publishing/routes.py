@@ -6,7 +6,7 @@ import threading
 from urllib.parse import parse_qs, urlsplit
 
 from discover.common.health import Health
-from discover.common.metrics import CONTENT_TYPE, Metrics
+from discover.metrics import CONTENT_TYPE, Metrics
 from discover.publishing.latest import LatestPublication, ReaderPosition
 from hvd_elastic_ext.core.publication import Publication, to_json
 from hvd_elastic_ext.io.http_server import Response

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from discover.selection.damping import DampingResult
 from discover.selection.selection import Selection
-from discover.selection.verdicts import Grade, Verdict
+from discover.verdicts.damping import DampingResult
+from discover.verdicts.verdicts import Grade, Verdict
 
 
 @dataclass(frozen=True, slots=True)

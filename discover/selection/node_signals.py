@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from discover.selection.objects import NodeView
-from discover.selection.signals import Finding, Table, node_signals
-from discover.selection.verdicts import ActiveSignal
+from discover.verdicts.signals import Finding, Table, node_signals
+from discover.verdicts.verdicts import ActiveSignal
 
 UNKNOWN_NODE_GRACE: Final = 10.0
 """Seconds for which a pod's node may be unknown, because nodes and pods arrive over two connections."""

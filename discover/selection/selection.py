@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from discover.pods.operators import HostRules, JobView
 from discover.selection.node_signals import NodeSignals, NodeSignalTracker, with_first_seen
 from discover.selection.objects import ClusterSnapshot, Key, PodView
-from discover.selection.operators import HostRules, JobView
-from discover.selection.signals import Table, job_signals, pod_signals
-from discover.selection.verdicts import ActiveSignal, Grade, Verdict, verdict_of
+from discover.verdicts.signals import Table, job_signals, pod_signals
+from discover.verdicts.verdicts import ActiveSignal, Grade, Verdict, verdict_of
 
 _NO_ANSWERS: Final[Mapping[str, bool]] = MappingProxyType({})
 

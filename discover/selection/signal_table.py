@@ -1,7 +1,7 @@
 """The built-in signals: how clusters and clouds mark nodes and pods that are about to go. Data.
 
 A new signal is one row here. Tests then require its row in ``docs/kubernetes.md`` and its case in
-``tests/unit/discover/selection/test_signals.py``. The fields are those of :class:`discover.selection.signals.Signal`.
+``tests/unit/discover/verdicts/test_signals.py``. The fields are those of :class:`discover.verdicts.signals.Signal`.
 Rows name no effects of taints, because the keys are unique and some providers have changed the effects.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from discover.selection.signals import Deadline, Evidence, Signal, SignalClass, Table
+from discover.verdicts.signals import Deadline, Evidence, Signal, SignalClass, Table
 
 GONE, IMMINENT, ADVISORY, NOTE = SignalClass.GONE, SignalClass.IMMINENT, SignalClass.ADVISORY, SignalClass.NOTE
 ABSENCE: Final = Evidence.ABSENCE

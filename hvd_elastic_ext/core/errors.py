@@ -20,7 +20,7 @@
         ├── BadHosts                a host list is not valid
         ├── BadPublication          a pushed publication is not valid
         ├── Missing, Unreadable, Damaged      a checkpoint                       checkpoint/format/errors.py
-        ├── CannotListen            an address is taken                          discover/publishing/http_server.py
+        ├── CannotListen            an address is taken                          discover/publish/server.py
         ├── NotAttached             a command in a pod of a job did not run      jobs/cluster/terminal.py
         ├── NotSent                 code was not sent to the launcher's pod      jobs/cluster/making.py
         ├── NotReached              a job did not reach the awaited state        jobs/cluster/changes.py

@@ -1,7 +1,7 @@
 """The kinds of objects that make a job's pods, with what differs between them. Pure data.
 
 A new kind of workload is one row of :data:`KINDS`. All that depend on its facts find it by one of the names that users
-give it: the daemon's ``--operator`` (``discover/selection/operators.py``), ``KIND/NAME`` of the launcher
+give it: the daemon's ``--operator`` (``discover/pods/operators.py``), ``KIND/NAME`` of the launcher
 (``launcher/sleep/replicas.py``), ``submit --kind`` (``jobs/rendering``), or by ``kind`` in an object
 (``jobs/reading``). What is done with a kind is there, too.
 

@@ -1,6 +1,6 @@
 """The API server is away for ten minutes: the file stays, the daemon tries rarely, and follows again soon afterwards.
 
-This takes real time. A test does the same in virtual time (``tests/unit/discover/kube/test_outage.py``).
+This takes real time. A test does the same in virtual time (``tests/unit/discover/watch/test_outage.py``).
 """
 
 from __future__ import annotations

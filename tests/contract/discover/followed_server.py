@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from discover.kube.cluster import Cluster, Timeouts
-from discover.kube.collection import Collection, Request
-from discover.kube.reflector import NODES, PODS, Reflector, Resource
-from discover.kube.watch_audit import WatchAudit
+from discover.watch.audit import WatchAudit
+from discover.watch.cluster import Cluster, Timeouts
+from discover.watch.collection import Collection, Request
+from discover.watch.reflector import NODES, PODS, Reflector, Resource
 from hvd_elastic_ext.io.kube.access import Access
 from tests.support.kube.server import KubeServer
 from tests.support.waiting import wait_until

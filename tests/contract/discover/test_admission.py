@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from discover.selection.damping import ProbeResults
-from discover.sources.admission_probe import TcpProbe
+from discover.daemon.admission_probe import TcpProbe
+from discover.verdicts.damping import ProbeResults
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.hosts import Host
 from tests.support.waiting import wait_until

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from discover.common.health import Health
-from discover.common.metrics import Metrics
+from discover.metrics import Metrics
+from discover.publish.files import HostsFile, Publisher, Script
+from discover.publish.server import Server
 from discover.publishing.addresses import UnixAddress
-from discover.publishing.files import HostsFile, Publisher, Script
-from discover.publishing.http_server import Server
 from discover.publishing.latest import LatestPublication
 from discover.publishing.routes import Routes
 from hvd_elastic_ext.core.clock import SystemClock

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from discover.kube.cluster import Timeouts
-from discover.kube.reflector import NODES
-from discover.kube.watch_audit import SMALL_JOB
+from discover.watch.audit import SMALL_JOB
+from discover.watch.cluster import Timeouts
+from discover.watch.reflector import NODES
 from hvd_elastic_ext.io.kube.access import Access
 from tests.contract.discover.followed_server import HurriedClock, eventually, followed, rechecked
 from tests.support.kube import bodies, statuses

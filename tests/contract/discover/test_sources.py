@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from discover.common.metrics import Metrics
 from discover.common.source import Observation, Unsettled
-from discover.kube.cluster import Cluster
-from discover.selection.damping import DampingLimits
-from discover.selection.operators import SLOTS_ANNOTATION, HostRules, operator_named
+from discover.daemon.cluster_source import KubernetesSource, PodScope
+from discover.metrics import Metrics
+from discover.pods.operators import SLOTS_ANNOTATION, HostRules, operator_named
 from discover.selection.selection import Selector
 from discover.selection.signal_table import BUILT_IN
 from discover.sources.file import FileSource
-from discover.sources.pods import KubernetesSource, PodScope
 from discover.sources.static import StaticSource
+from discover.verdicts.damping import DampingLimits
+from discover.watch.cluster import Cluster
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import BadHosts, SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostSet

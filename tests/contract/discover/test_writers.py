@@ -12,23 +12,23 @@ from typing import Any
 
 import pytest
 
-from discover.actions.cluster_view import ClusterView
-from discover.actions.events import EventLimits, EventObject, EventWriter
 from discover.actions.reaper import Reaper
-from discover.actions.request_retry import FORBIDDEN_PAUSE
-from discover.app.kube_assembly import KubeParts
-from discover.app.settings import KubernetesSettings
-from discover.common.metrics import Metrics
 from discover.common.source import Observation
-from discover.kube.cluster import Cluster
-from discover.kube.collection import Sender
-from discover.kube.views import node_view, pod_view
-from discover.selection.damping import DampingResult, DampingState
+from discover.daemon.cluster_parts import KubeParts
+from discover.daemon.settings import KubernetesSettings
+from discover.metrics import Metrics
+from discover.pods.operators import JobView, job_view, operator_named
+from discover.pods.views import node_view, pod_view
+from discover.reap.cluster_view import ClusterView
+from discover.reap.events import EventLimits, EventObject, EventWriter
+from discover.reap.request_retry import FORBIDDEN_PAUSE
 from discover.selection.objects import Key
-from discover.selection.operators import JobView, job_view, operator_named
 from discover.selection.selection import Selection
 from discover.selection.signal_table import BUILT_IN
-from discover.selection.verdicts import Grade, Verdict
+from discover.verdicts.damping import DampingResult, DampingState
+from discover.verdicts.verdicts import Grade, Verdict
+from discover.watch.cluster import Cluster
+from discover.watch.collection import Sender
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.io.kube.access import Access
 from hvd_elastic_ext.io.kube.errors import ApiError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
-from discover.kube.cluster import Cluster, Timeouts
-from discover.kube.collection import Sender
+from discover.watch.cluster import Cluster, Timeouts
+from discover.watch.collection import Sender
 from hvd_elastic_ext.io.kube.access import Access
 from tests.support.clock import ManualClock
 from tests.support.kube.server import KubeServer

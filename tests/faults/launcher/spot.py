@@ -21,9 +21,9 @@ from typing import Final, Literal
 import psutil
 
 from discover.common.health import Health
-from discover.common.metrics import Metrics
+from discover.metrics import Metrics
+from discover.publish.server import Server
 from discover.publishing.addresses import UnixAddress
-from discover.publishing.http_server import Server
 from discover.publishing.latest import LatestPublication
 from discover.publishing.routes import Routes
 from hvd_elastic_ext.agent.prestop import notice_files

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from discover.app import assembly
-from discover.app.daemon import EventQueue
 from discover.cli import settings_from
+from discover.daemon import assembly
+from discover.daemon.loop import EventQueue
 from tests.contract.discover.followed_server import HurriedClock
 from tests.support.kube import bodies
 from tests.support.kube.fixtures import kube

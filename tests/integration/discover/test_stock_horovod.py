@@ -7,7 +7,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from discover.publishing.files import HostsFile, Script
+from discover.publish.files import HostsFile, Script
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication
 from tests.support.processes import run_process

@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from discover.publishing.files import HostsFile
+from discover.publish.files import HostsFile
 from hvd_elastic_ext.core.publication import Publication, parse_hosts_text
 from tests.support.processes import run_process
 from tests.support.waiting import wait_until
@@ -22,7 +22,7 @@ def text_of(number: int) -> str:
 REWRITE = """
 import sys
 from pathlib import Path
-from discover.publishing.files import HostsFile
+from discover.publish.files import HostsFile
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication
 from tests.integration.discover.test_whole import listing

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from discover.actions.reap_policy import ReapLimits
+from discover.reap.reaper import ReapLimits
 from tests.integration.discover.conftest import Place
 from tests.support.kube import bodies, cluster_events
 from tests.support.kube.fixtures import kube

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from discover.kube.views import node_view, pod_view
+from discover.pods.views import node_view, pod_view
 from discover.selection.objects import ClusterSnapshot, NodeView, PodView
 from tests.support.kube import bodies
 

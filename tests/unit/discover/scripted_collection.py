@@ -6,7 +6,7 @@ import json
 from collections.abc import Generator, Iterable
 from typing import Any
 
-from discover.kube.collection import Request
+from discover.watch.collection import Request
 from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 from tests.support.clock import ManualClock
 

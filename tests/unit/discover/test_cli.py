@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from discover.app.settings import KubernetesSettings
 from discover.cli import main, settings_from
+from discover.daemon.settings import KubernetesSettings
 from hvd_elastic_ext.core.errors import UsageError
 
 FILE = ["--source", "file", "--watch", "in", "--publish-to", "out"]
@@ -166,7 +166,7 @@ def test_without_a_cluster_it_is_said_where_one_was_looked_for(capsys, monkeypat
 
 def test_without_its_client_a_cluster_is_refused_with_the_remedy(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "kubernetes", None)
-    for loaded in ("discover.kube.cluster", "hvd_elastic_ext.io.kube.client"):
+    for loaded in ("discover.watch.cluster", "hvd_elastic_ext.io.kube.client"):
         monkeypatch.delitem(sys.modules, loaded, raising=False)
     assert main([*KUBE, "--once"]) == 2
     assert "pip install kubernetes" in capsys.readouterr().err

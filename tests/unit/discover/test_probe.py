@@ -12,9 +12,9 @@ import pytest
 
 from discover import probe
 from discover.common.health import Health
-from discover.common.metrics import Metrics
+from discover.metrics import Metrics
+from discover.publish.server import Server
 from discover.publishing.addresses import UnixAddress
-from discover.publishing.http_server import Server
 from discover.publishing.latest import LatestPublication
 from discover.publishing.routes import Routes
 from tests.support.clock import ManualClock

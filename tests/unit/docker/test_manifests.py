@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from discover import cli
-from discover.app.settings import KubernetesSettings
+from discover.daemon.settings import KubernetesSettings
 from discover.publishing.addresses import UnixAddress
 from hvd_elastic_ext.launcher.cli.run_options import parse
 from tests.support import manifests, schemas

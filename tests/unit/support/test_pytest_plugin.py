@@ -72,7 +72,7 @@ MISBEHAVING = """
         threading.Thread(target=ours, name="runs our code", daemon=True).start()
 
     def test_daemon_that_we_started():
-        globals_of_ours = {"__name__": "discover.publishing.http_server", "threading": threading, "stop": stop}
+        globals_of_ours = {"__name__": "discover.publish.server", "threading": threading, "stop": stop}
         exec("threading.Thread(target=stop.wait, name='started by us', daemon=True).start()", globals_of_ours)
 
     def test_foreign_daemon():
@@ -106,7 +106,7 @@ def test_each_leak_fails_its_test_alone_is_named_and_removed(pytest_on):
         "test_orphan_in_its_own_session": f"process {orphan}: sleep 98",
         "test_thread": "thread 'forgotten'",
         "test_daemon_of_our_code": "thread 'runs our code'",
-        "test_daemon_that_we_started": "started by discover.publishing.http_server",
+        "test_daemon_that_we_started": "started by discover.publish.server",
         "test_file_in_shared_memory": f"shared memory /dev/shm/{memory}-file",
         "test_folder_in_shared_memory": f"shared memory /dev/shm/{memory}-folder",
     }

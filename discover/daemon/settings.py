@@ -1,0 +1,163 @@
+"""The daemon's settings: frozen groups, checked when they are made. No I/O."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Final
+
+from discover.pods.operators import GPUS, OBJECT_NAME, HostRules, check_job, check_slots, operator_named, selector_of
+from discover.publishing.addresses import Address
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.publication import parse_hosts_option
+from hvd_elastic_ext.io.kube.paths import is_label
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSettings:
+    """Follow the file ``watch``. A name without slots gets ``slots``, or is an error if that is None."""
+
+    watch: Path
+    slots: int | None = None
+    kind: ClassVar[str] = "file"
+
+    def __post_init__(self) -> None:
+        check_slots(self.slots)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticSettings:
+    """Always publish ``hosts``."""
+
+    hosts: HostSet
+    kind: ClassVar[str] = "static"
+
+    @classmethod
+    def parse(cls, hosts: str, *, slots: int | None = None) -> StaticSettings:
+        """Parse ``hosts``, as in ``a:4,b:4``; a name without slots gets ``slots``. Raises :class:`BadHosts` or
+        :class:`UsageError`.
+        """
+        check_slots(slots)
+        return cls(hosts=parse_hosts_option(hosts, where="--hosts", default_slots=slots))
+
+
+SETTLE: Final = 0.5
+"""Seconds for which new hosts are collected, so that hosts that come together are published together."""
+
+
+LONGEST_SETTLE: Final = 600.0
+
+
+_SELECTOR: Final = re.compile(r"[A-Za-z0-9._/=!,() -]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesSettings:
+    """Follow the pods of ``job``, made by ``operator``, or those of ``selector``.
+
+    ``namespace``: None is that of the credentials. ``kubeconfig``: None is the pod's own account, or the user's file.
+    ``gpu_resources``: further resources whose limits count as slots. ``probe``: the TCP port that a new host must
+    answer on; None probes no host. ``settle``: seconds for which new hosts are collected. ``signals``: a file of
+    further signals. ``node_selector``: labels of the nodes to watch; "" is all nodes. ``own_pod``: the pod that the
+    daemon runs in; "" is the pod with the name of this host. ``exit_with``: a container of that pod; the daemon ends
+    when this container ends. ``events``: write Events about the job. ``reap``: delete pods of the job that have failed,
+    or whose node shuts down.
+
+    Raises :class:`UsageError`.
+    """
+
+    job: str = ""
+    operator: str = "mpi"
+    namespace: str | None = None
+    selector: str = ""
+    slots: int | None = None
+    host_name: str = ""
+    domain: str = ""
+    container: str = ""
+    gpu_resources: tuple[str, ...] = ()
+    kubeconfig: Path | None = None
+    probe: int | None = 22
+    signals: Path | None = None
+    settle: float = SETTLE
+    node_selector: str = ""
+    exit_with: str = ""
+    own_pod: str = ""
+    events: bool = True
+    reap: bool = False
+    kind: ClassVar[str] = "kubernetes"
+
+    def __post_init__(self) -> None:
+        rules = self.rules
+        if self.namespace is not None and not is_label(self.namespace):
+            raise UsageError(f"--namespace {self.namespace!r}: small letters, digits and inner '-', at most 63")
+        for option, value in (("--selector", self.selector), ("--node-selector", self.node_selector)):
+            if value and not _SELECTOR.fullmatch(value):
+                raise UsageError(f"{option} {value!r} is not a label selector; write LABEL=VALUE[,LABEL=VALUE…]")
+        if not (math.isfinite(self.settle) and 0 <= self.settle <= LONGEST_SETTLE):
+            raise UsageError(f"--settle {self.settle:g}: write seconds from 0 to {LONGEST_SETTLE:g}")
+        for option, name in (("--exit-with-container", self.exit_with), ("--own-pod", self.own_pod)):
+            if name and not OBJECT_NAME.fullmatch(name):
+                raise UsageError(f"{option} {name!r}: small letters, digits and inner '-' or '.', at most 253")
+        if self.job:
+            check_job(self.job)
+        if rules.operator.selects_pods and not self.selector:
+            if not self.job:
+                raise UsageError(f"--operator {self.operator} needs the {rules.operator.kind}'s name; give --job NAME")
+            return
+        selector_of(rules.operator, job=self.job, own=self.selector)
+
+    @property
+    def rules(self) -> HostRules:
+        """The rules by which pods become hosts. Raises :class:`UsageError` if the options make none."""
+        return HostRules(
+            operator=operator_named(self.operator),
+            slots=self.slots,
+            host_name=self.host_name,
+            domain=self.domain,
+            container=self.container,
+            resources=(*GPUS, *self.gpu_resources),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outputs:
+    """Where to publish. ``script``: a script that prints ``hosts_file``. ``listen``: addresses to serve HTTP on."""
+
+    hosts_file: Path | None = None
+    script: Path | None = None
+    listen: tuple[Address, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.script is not None and self.hosts_file is None:
+            raise UsageError("--script prints a hosts file; name it with --publish-to PATH")
+        if self.script is not None and self.script == self.hosts_file:
+            raise UsageError(f"--script and --publish-to both name {self.script}; they are two files")
+        twice = next((each for at, each in enumerate(self.listen) if each in self.listen[:at]), None)
+        if twice is not None:
+            raise UsageError(f"--listen {twice} is given twice; leave one of them out")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings. ``once``: look and publish once, and print the result in the form ``output``, ``table`` or
+    ``json``.
+    """
+
+    source: FileSettings | StaticSettings | KubernetesSettings
+    outputs: Outputs
+    once: bool = False
+    output: str = "table"
+
+    def __post_init__(self) -> None:
+        outputs = self.outputs
+        if self.once and outputs.listen:
+            raise UsageError("--once does not serve HTTP; leave --listen out, or run without --once")
+        if not self.once and outputs.hosts_file is None and not outputs.listen:
+            raise UsageError(
+                "nowhere to publish to; give --publish-to PATH, --listen ADDRESS or both, or --once to look"
+            )
+        if isinstance(self.source, FileSettings) and self.source.watch in (outputs.hosts_file, outputs.script):
+            raise UsageError(f"--watch {self.source.watch} is also written to; watch one file and publish to another")

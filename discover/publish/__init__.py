@@ -1,0 +1,6 @@
+"""Where hosts are published, and how each place is kept up to date.
+
+Belongs here: files and HTTP.
+
+Never here: which hosts exist.
+"""

@@ -1,0 +1,166 @@
+"""Decides which pods of the job are deleted so that its controller makes new ones (``--reap-failed``). Pure.
+
+A controller that keeps failed pods never replaces them, so the daemon deletes them after a short delay. A pod on a node
+that shuts down is deleted before the kubelet kills it: a controller replaces deleted pods, but a killed pod stays as a
+failed one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from discover.common.backoff import Backoff
+from discover.reap.cluster_view import ClusterView
+from discover.selection.objects import Key
+from discover.verdicts.signals import Table, node_signals
+from discover.verdicts.verdicts import Grade, Verdict
+from hvd_elastic_ext.core.backoff import pause_after
+
+SHUTDOWN: Final = ("node-shutdown", "gke-spot-shutdown")
+"""Signals of a kubelet that is about to kill all pods of its node. The signals of too little memory or disk are not
+among them, because it is not known in advance which pods the kubelet kills then.
+"""
+
+
+FAILED, EVICTED, SHUTTING_DOWN = "failed", "evicted", "shutdown"
+
+
+@dataclass(frozen=True, slots=True)
+class ReapLimits:
+    """Times in seconds. ``linger``: how long a failed pod stays before it is deleted, so that people can see it.
+    ``handed``: how long a pod that runs stays, so that its departure is published before. ``per_minute``: how many pods
+    at most are deleted in a minute. ``again``: the pause between two deletions of pods of one name; each deletion
+    doubles it, up to ``longest``. The count of a name's deletions ends after ``2 * longest`` seconds without one.
+    """
+
+    linger: float = 5.0
+    handed: float = 2.0
+    per_minute: int = 20
+    again: float = 10.0
+    longest: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """``cause`` is one of FAILED, EVICTED and SHUTTING_DOWN; ``why`` is for people."""
+
+    key: Key
+    uid: str
+    cause: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReapState:
+    """State between looks; times in monotonic seconds. ``since``: from when each pod should be deleted, by UID.
+    ``done``: UIDs of pods whose deletion was requested. ``recent``: the times of the requests within the last minute.
+    ``names``: for each name of a pod, how often it was deleted and when last. ``refused``: for each pod whose deletion
+    failed, the back-off and when it is requested again, by UID.
+    """
+
+    since: Mapping[str, float] = field(default_factory=dict)
+    done: frozenset[str] = frozenset()
+    recent: tuple[float, ...] = ()
+    names: Mapping[Key, tuple[int, float]] = field(default_factory=dict)
+    refused: Mapping[str, tuple[Backoff, float]] = field(default_factory=dict)
+
+
+def decide_deletions(
+    now: float, reaped: ReapState, view: ClusterView, table: Table, *, limits: ReapLimits = ReapLimits()
+) -> tuple[ReapState, tuple[Deletion, ...], float | None]:
+    """Decide what to delete now: ``(state, deletions, when to decide again without a new look)``.
+
+    The last value is in monotonic seconds, or None. Pods of nodes that shut down come first; within each kind, those
+    that were never refused. Pass each successful deletion to :func:`deleted` and each failed one to :func:`refused`.
+    The next call returns all others again.
+    """
+    worth = list(_worth(view, table))
+    since = {each.uid: reaped.since.get(each.uid, now) for each in worth}
+    there = {verdict.pod.uid for verdict in view.verdicts} if reaped.done else ()
+    memory = replace(
+        reaped,
+        since=since,
+        done=frozenset(uid for uid in reaped.done if uid in there),
+        recent=tuple(at for at in reaped.recent if now < at + 60.0),
+        names={key: (count, at) for key, (count, at) in reaped.names.items() if now < at + 2 * limits.longest},
+        refused={uid: refusal for uid, refusal in reaped.refused.items() if uid in since},
+    )
+    due = {each.uid: max(_ready_at(each, since[each.uid], limits), _retry_at(memory, each, limits)) for each in worth}
+    waiting = [each for each in worth if each.uid not in memory.done]
+    ripe = sorted(
+        (each for each in waiting if now >= due[each.uid]),
+        key=lambda each: (each.cause != SHUTTING_DOWN, each.uid in memory.refused, since[each.uid]),
+    )
+    chosen = ripe[: max(0, limits.per_minute - len(memory.recent))]
+    ends = [due[each.uid] for each in waiting if now < due[each.uid]]
+    if len(chosen) < len(ripe) and memory.recent:
+        ends.append(memory.recent[0] + 60.0)
+    return memory, tuple(chosen), min(ends, default=None)
+
+
+def deleted(now: float, reaped: ReapState, deletion: Deletion) -> ReapState:
+    """Return the state after a pod's deletion was requested at ``now`` (monotonic seconds). The deletion counts for the
+    limit of a minute, and for the pause of the pod's name.
+    """
+    count, _ = reaped.names.get(deletion.key, (0, now))
+    return replace(
+        reaped,
+        done=reaped.done | {deletion.uid},
+        recent=(*reaped.recent, now),
+        names={**reaped.names, deletion.key: (count + 1, now)},
+    )
+
+
+def refused(now: float, reaped: ReapState, deletion: Deletion, *, jitter: float, least: float = 0.0) -> ReapState:
+    """Return the state after a pod's deletion has failed. It is requested again after the back-off's pause, at the
+    earliest after ``least`` seconds. ``jitter`` is drawn from [0, 1).
+    """
+    backoff, _ = reaped.refused.get(deletion.uid, (Backoff(), now))
+    backoff, pause = backoff.failed(now, jitter)
+    return replace(reaped, refused={**reaped.refused, deletion.uid: (backoff, now + max(pause, least))})
+
+
+def _worth(view: ClusterView, table: Table) -> Iterator[Deletion]:
+    if view.job is not None and view.job.finished:
+        return  # no controller makes new pods, and people want to read the logs of the failed ones
+    going: dict[str, bool] = {}
+    for verdict in view.verdicts:
+        pod = verdict.pod
+        if pod.phase == "Failed":
+            if _ours(verdict, view):
+                cause = EVICTED if pod.reason in ("Evicted", "Terminated") else FAILED
+                yield Deletion(pod.key, pod.uid, cause, view.reason(verdict))
+        elif verdict.grade is Grade.LEAVING and pod.phase == "Running" and _ours(verdict, view):
+            if pod.node not in going:
+                going[pod.node] = _shuts_down(pod.node, view, table)
+            if going[pod.node]:
+                yield Deletion(pod.key, pod.uid, SHUTTING_DOWN, view.reason(verdict))
+
+
+def _ours(verdict: Verdict, view: ClusterView) -> bool:
+    """Whether the pod belongs to the job, a controller replaces it, and it is not published."""
+    pod = verdict.pod
+    deletable = bool(pod.uid and pod.owner) and pod.deleting is None and pod.uid not in view.published
+    return deletable and view.owns(verdict)
+
+
+def _shuts_down(node: str, view: ClusterView, table: Table) -> bool:
+    found = None if view.nodes is None else view.nodes.get(node)
+    return found is not None and any(each.signal.name in SHUTDOWN for each in node_signals(found, table))
+
+
+def _ready_at(deletion: Deletion, since: float, limits: ReapLimits) -> float:
+    return since + (limits.handed if deletion.cause == SHUTTING_DOWN else limits.linger)
+
+
+def _retry_at(memory: ReapState, deletion: Deletion, limits: ReapLimits) -> float:
+    """Return when the deletion may be requested after a refusal, or after a deletion of another pod of this name. The
+    pause limits how often the controller replaces a pod that always fails at once.
+    """
+    _, retry_at = memory.refused.get(deletion.uid, (None, float("-inf")))
+    if deletion.key in memory.names:
+        count, at = memory.names[deletion.key]
+        retry_at = max(retry_at, at + pause_after(count, first=limits.again, longest=limits.longest))
+    return retry_at

@@ -1,0 +1,340 @@
+"""Decides when to publish changes: removals at once, additions after a probe and a short wait. If many hosts fall
+silent together, they stay published for a while.
+
+Pure. Each look decides about all pods anew, from their verdicts and from what the last look has published: ten thousand
+pods take hundredths of a second, and nothing can be missed. A UID identifies a pod: a new pod under an old name is
+another host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Final, TypeVar
+
+from discover.common.source import Observation
+from discover.selection.objects import Key
+from discover.selection.selection import Selection
+from discover.verdicts.verdicts import Grade, Verdict
+from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.core.publication import Departure
+
+T = TypeVar("T")
+
+
+REMOVAL, ADDITION = "removal", "addition"
+
+
+_host_name: Final = attrgetter("host")
+
+
+@dataclass(frozen=True, slots=True)
+class DampingLimits:
+    """Times in seconds, and a share of hosts."""
+
+    settle: float = 0.5
+    """How long additions are collected, so that they are published together."""
+    damper: float = 30.0
+    """How long silent hosts stay published if they are more than ``share`` of all hosts."""
+    probe_wait: float = 3.0
+    """How long the first publication waits for the first result of every probe."""
+    share: float = 0.5
+    """Of the hosts that were published within the time of the damper."""
+
+    def __post_init__(self) -> None:
+        if min(self.settle, self.damper, self.probe_wait) < 0 or not 0 < self.share <= 1:
+            raise ValueError("times to hold are at least 0 seconds, and the share of hosts lies between 0 and 1")
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResults:
+    """``admitted``: the probe keys of hosts that have answered. ``refused``: why others have not, by probe key."""
+
+    admitted: Collection[str] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    admits_all: bool = False
+    """There is no probe: every pod counts as admitted."""
+
+    def admit(self, host: Host) -> bool:
+        """Whether the host may be published, because its probe has succeeded once or there is no probe."""
+        return self.admits_all or probe_key(host) in self.admitted
+
+
+NO_PROBE: Final = ProbeResults(admits_all=True)
+
+
+def probe_key(host: Host) -> str:
+    """Return the key of a host's probe results: its pod's UID and container. A new container has to answer again."""
+    return f"{host.uid}/{host.life}" if host.life else host.uid
+
+
+@dataclass(frozen=True, slots=True)
+class DampingFacts:
+    """What a decision depends on."""
+
+    selection: Selection
+    answers: ProbeResults = field(default_factory=ProbeResults)
+    seen_at: float | None = None
+    """When the oldest event of this selection arrived (monotonic seconds), None without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class DampingState:
+    """State between looks; mappings are by UID, times in monotonic seconds."""
+
+    earlier: frozenset[str] = frozenset()
+    """Names that an earlier run published. They count as published until the first publication."""
+    published: Mapping[str, Host] = field(default_factory=dict)
+    usable_since: Mapping[str, float] = field(default_factory=dict)
+    """From when usable hosts that are not published have been usable."""
+    gathering: float | None = None
+    """From when additions have been collected."""
+    silent: Mapping[str, float] = field(default_factory=dict)
+    """From when published hosts have been silent, for the time of the damper."""
+    damped: bool = False
+    """Silent hosts are kept."""
+    looking_since: float | None = None
+    """When the first look was."""
+    started: bool = False
+    """Something was published."""
+    observation: Observation | None = None
+    """The last observation. It is used again while nothing changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class DampingResult:
+    """The result of one look."""
+
+    state: DampingState
+    observation: Observation | None
+    """None before the first publication."""
+    to_probe: tuple[Host, ...] = ()
+    notes: Mapping[Key, str] = field(default_factory=dict)
+    """For each pod, why a usable one is not published, or an unusable one still is."""
+    again_at: float | None = None
+    """When to decide again without an event (monotonic seconds)."""
+    relist: bool = False
+    """List the cluster again, because silent hosts may come from an outage of the control plane only."""
+    causes: tuple[tuple[str, float], ...] = ()
+    """Pairs of ``removal`` or ``addition`` and when its event arrived, the oldest of each kind that this look
+    publishes.
+    """
+
+
+def decide_published(
+    now: float, state: DampingState, facts: DampingFacts, *, limits: DampingLimits = DampingLimits()
+) -> tuple[DampingResult, str]:
+    """Decide which hosts of a selection are published: ``(result, reason)``. ``now`` is in monotonic seconds."""
+    pods = _Pods.of(facts, state)
+    silent, damped = _dampen(now, state, pods, limits=limits)
+    named, clashes = _unique(pods, damped, state, facts.answers)
+    pods.addable = {uid: verdict for uid, verdict in pods.addable.items() if uid in named}
+    since = now if state.looking_since is None else state.looking_since
+    gathering = _or(state.gathering, now) if pods.addable else None
+    ripe = gathering is not None and now >= gathering + limits.settle
+    started = state.started or pods.known_before or now >= since + limits.probe_wait
+    started = started or (not pods.undecided(facts.answers) and (ripe or gathering is None))
+    # The first publication includes all hosts that are admitted by then, so that no second one follows at once.
+    added = bool(pods.addable) and started and (ripe or not state.started)
+    waiting = {} if added else pods.addable
+    published: Mapping[str, Host] = {uid: host for uid, host in named.items() if uid not in waiting}
+    if published == state.published:
+        published = state.published  # the same object: then the observation is the same one, too
+    after = DampingState(
+        earlier=frozenset() if started else state.earlier,
+        published=published,
+        usable_since={
+            uid: state.usable_since.get(uid, _or(facts.seen_at, now)) for uid in pods.usable if uid not in published
+        },
+        gathering=None if added else gathering,
+        silent=silent,
+        damped=bool(damped),
+        looking_since=since,
+        started=started,
+        observation=_observation(published, pods.departures, state) if started else None,
+    )
+    ends = {verdict.pod.key: silent[verdict.pod.uid] + limits.damper for verdict in damped}
+    kept = {key: f"kept for another {end - now:.0f} s: most hosts fell silent at once" for key, end in ends.items()}
+    gathered = {verdict.pod.key: "gathering additions" for verdict in waiting.values()}
+    times = [*ends.values(), _after(after.gathering, limits.settle), None if started else since + limits.probe_wait]
+    damping = DampingResult(
+        state=after,
+        observation=after.observation,
+        to_probe=tuple(pods.to_probe),
+        notes={**pods.notes, **gathered, **kept, **clashes},
+        again_at=min((time for time in times if time is not None and time > now), default=None),
+        relist=bool(damped) and not state.damped,
+        causes=_causes(state, after, facts),
+    )
+    return damping, _reason(after, pods, damped=len(damped))
+
+
+@dataclass(slots=True)
+class _Pods:
+    """The pods that may be hosts, in groups, in order of their keys; by UID except in ``to_probe`` and ``notes``."""
+
+    kept: dict[str, Verdict] = field(default_factory=dict)
+    """Published and usable."""
+    usable: dict[str, Verdict] = field(default_factory=dict)
+    """Usable and new."""
+    addable: dict[str, Verdict] = field(default_factory=dict)
+    """New ones that have answered the probe and have no advisory."""
+    silent: dict[str, Verdict] = field(default_factory=dict)
+    """Published and silent."""
+    departures: list[Departure] = field(default_factory=list)
+    """Of hosts that leave or have left."""
+    to_probe: list[Host] = field(default_factory=list)
+    notes: dict[Key, str] = field(default_factory=dict)
+    known_before: bool = False
+    """An earlier run published one of them."""
+
+    @classmethod
+    def of(cls, facts: DampingFacts, state: DampingState) -> _Pods:
+        """Group the verdicts of a selection."""
+        made = cls()
+        for verdict in facts.selection.verdicts:
+            uid, grade = verdict.pod.uid, verdict.grade
+            if grade is Grade.UNFIT:
+                continue
+            published = uid in state.published
+            if state.earlier and grade is not Grade.GONE and verdict.host is not None:
+                known = verdict.host.name in state.earlier
+                made.known_before = made.known_before or known
+                published = published or known
+            if grade is Grade.USABLE:
+                if published:
+                    made.kept[uid] = verdict
+                else:
+                    made.newcomer(verdict, facts.answers)
+            elif grade is Grade.ABSENT:
+                if published or uid in state.silent:
+                    made.silent[uid] = verdict
+            elif verdict.host is not None:
+                made.departures.append(Departure(verdict.host.name, verdict.reason, verdict.deadline))
+        return made
+
+    def newcomer(self, verdict: Verdict, answers: ProbeResults) -> None:
+        """Count a usable pod as a new one."""
+        uid, key, host = verdict.pod.uid, verdict.pod.key, _host(verdict)
+        self.usable[uid] = verdict
+        if verdict.advisory:
+            self.notes[key] = f"not added: {verdict.advisory}"
+        elif answers.admit(host):
+            self.addable[uid] = verdict
+        else:
+            self.to_probe.append(host)
+            self.notes[key] = answers.refused.get(probe_key(host), "being probed")
+
+    def undecided(self, answers: ProbeResults) -> bool:
+        """Whether a probe has no first result yet."""
+        return any(probe_key(host) not in answers.refused for host in self.to_probe)
+
+
+def _dampen(
+    now: float, state: DampingState, pods: _Pods, *, limits: DampingLimits
+) -> tuple[dict[str, float], list[Verdict]]:
+    """Return from when each host has been silent, and which silent hosts stay published.
+
+    A silent host counts for the time of the damper, so earlier ones count together with new ones. In an outage nodes
+    fall silent one by one, as their leases expire.
+    """
+    since = {uid: state.silent.get(uid, now) for uid in pods.silent}
+    # Drop a host when its time is over: then it is removed, and does not count as silent again.
+    silent = {uid: at for uid, at in since.items() if now < at + limits.damper}
+    if len(silent) <= limits.share * (len(pods.kept) + len(silent)):
+        return silent, []
+    return silent, [pods.silent[uid] for uid in silent if uid not in state.silent or uid in state.published]
+
+
+def _unique(
+    pods: _Pods, damped: Iterable[Verdict], state: DampingState, answers: ProbeResults
+) -> tuple[dict[str, Host], dict[Key, str]]:
+    """Return the hosts to publish or to add by UID, and notes on pods whose host name another pod has.
+
+    Each name occurs once: the first pod keeps it, published ones before silent and new ones. A published pod that loses
+    its name is a new one from this look on, as the next look will find it.
+    """
+    verdicts = {**pods.kept, **{verdict.pod.uid: verdict for verdict in damped}, **pods.addable}
+    # A silent pod may have no host of its own now: it keeps the one under which it was published.
+    every = {uid: verdict.host or state.published[uid] for uid, verdict in verdicts.items()}
+    if len({host.name for host in every.values()}) == len(every):
+        return every, {}
+    hosts: dict[str, Host] = {}
+    owners: dict[str, Key] = {}
+    clashes: dict[Key, str] = {}
+    for uid, verdict in verdicts.items():
+        host, key = every[uid], verdict.pod.key
+        owner = owners.setdefault(host.name, key)
+        if owner == key:
+            hosts[uid] = host
+            continue
+        if uid in pods.kept:
+            pods.newcomer(pods.kept.pop(uid), answers)
+        if uid not in pods.usable or uid in pods.addable:
+            clashes[key] = f"not added: pod {owner} has the host name {host.name}, too"
+    return hosts, clashes
+
+
+def _observation(published: Mapping[str, Host], departures: Iterable[Departure], before: DampingState) -> Observation:
+    """Return the observation of the ``published`` hosts: the last one if nothing has changed."""
+    last = before.observation
+    hosts = HostSet(tuple(published.values())) if last is None or published is not before.published else last.hosts
+    departing = _departures(departures, hosts)
+    if last is not None and hosts is last.hosts and departing == last.departing:
+        return last
+    return Observation(hosts, departing)
+
+
+def _departures(departures: Iterable[Departure], staying: HostSet) -> tuple[Departure, ...]:
+    """Return the departures in order of the hosts' names: each host once with its earliest deadline, and none that
+    stays. Of equal deadlines, the order of the reasons decides.
+    """
+    names = staying.by_name
+    going = sorted([each for each in departures if each.host not in names], key=_host_name)
+    if len(set(map(_host_name, going))) < len(going):
+        going.sort(key=lambda each: (_or(each.deadline, float("inf")), each.reason))
+        going = sorted({each.host: each for each in reversed(going)}.values(), key=_host_name)
+    return tuple(going)
+
+
+def _causes(before: DampingState, after: DampingState, facts: DampingFacts) -> tuple[tuple[str, float], ...]:
+    """Return the oldest cause of each kind. A removal that the damper has delayed does not count, because its latency
+    is that of the delay.
+    """
+    if after.published is before.published:
+        return ()
+    causes = []
+    gone, come = before.published.keys() - after.published.keys(), after.published.keys() - before.published.keys()
+    if facts.seen_at is not None and not gone <= before.silent.keys():
+        causes.append((REMOVAL, facts.seen_at))
+    since = [at for uid in come if (at := before.usable_since.get(uid, facts.seen_at)) is not None]
+    if since and after.started:
+        causes.append((ADDITION, min(since)))
+    return tuple(causes)
+
+
+def _reason(after: DampingState, pods: _Pods, *, damped: int) -> str:
+    parts = [
+        (len(pods.to_probe), "waiting for the probe"),
+        (len(pods.addable) if after.gathering is not None else 0, "gathering"),
+        (sum(bool(verdict.advisory) for verdict in pods.usable.values()), "not added for a warning"),
+        (damped, "silent and kept for now"),
+        (len(pods.departures), "leaving"),
+    ]
+    counts = [f"{count} {what}" for count, what in parts if count]
+    return "; ".join([f"{len(after.published)} published", *counts])
+
+
+def _host(verdict: Verdict) -> Host:
+    if verdict.host is None:
+        raise ValueError(f"pod {verdict.pod.key} is called usable and has no host")
+    return verdict.host
+
+
+def _or(value: T | None, other: T) -> T:
+    return other if value is None else value
+
+
+def _after(time: float | None, seconds: float) -> float | None:
+    return None if time is None else time + seconds
