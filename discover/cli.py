@@ -17,7 +17,7 @@ from discover.daemon.admission_probe import parse_probe
 from discover.daemon.loop import EventQueue
 from discover.daemon.settings import SETTLE, FileSettings, KubernetesSettings, Outputs, Settings, StaticSettings
 from discover.pods.operators import GPUS, OPERATORS
-from discover.publishing.addresses import parse_listen
+from discover.publish.server import parse_listen
 from hvd_elastic_ext import __version__
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import ElasticError, UsageError, users_mistake

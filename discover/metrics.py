@@ -12,10 +12,7 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.publication import Publication
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-
-
 NAMESPACE = "hvd_discover"
-
 
 LATENCIES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Buckets in seconds. A removal takes less than 0.02. An addition also takes the probe and the settle time."""

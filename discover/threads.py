@@ -12,14 +12,11 @@ from hvd_elastic_ext.core.clock import Clock
 
 LOG = logging.getLogger("hvd-discover")
 
-
 PAUSE_AFTER_ERROR: Final = 30.0
 """Seconds from an unexpected exception to the next turn."""
 
-
 FINISH_TIMEOUT: Final = 0.1
 """Seconds that a request may still take after its thread was asked to end."""
-
 
 INTERRUPT_GRACE: Final = 0.1
 """Seconds for a thread to notice that its request was interrupted."""

@@ -22,16 +22,13 @@ from hvd_elastic_ext.core.hosts import Host
 
 LOG = logging.getLogger("hvd-discover")
 
-
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 5.0
 """Seconds between two probes of one pod. Each failure doubles them, up to the second value. Longer pauses would only
 delay hosts: a resolver forgets after 5 to 30 s that a name did not exist, and sshd starts within a few seconds.
 """
 
-
 WARN_AFTER = 6
 """After so many failures in a row, the log names a host. They take about eight seconds or more."""
-
 
 MAX_ADDRESSES = 4
 

@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import logging
 
-from discover.actions.reaper import Reaper
-from discover.actions.sidecar_exit import ContainerWatch
-from discover.app.decide import DaemonState, publication_of
-from discover.common.health import Health
-from discover.common.source import Source
 from discover.daemon.cluster_parts import KubeParts
-from discover.daemon.loop import Daemon, EventQueue
-from discover.daemon.once import observe_once, render
-from discover.daemon.own_pod import InitContainerCheck
+from discover.daemon.loop import Daemon, DaemonState, EventQueue, Publishers, publication_of
+from discover.daemon.once import Row, explain, observe_once, render
+from discover.daemon.own_pod import ContainerWatch, InitContainerCheck
 from discover.daemon.settings import FileSettings, KubernetesSettings, Outputs, Settings, StaticSettings
 from discover.metrics import Metrics
 from discover.publish.files import HostsFile, Publisher, PublishFailed, Script
 from discover.publish.overlap import Overlap
-from discover.publish.server import servers_at
-from discover.publishing.latest import LatestPublication
-from discover.publishing.publishers import Publishers
-from discover.publishing.routes import Routes
+from discover.publish.server import Health, LatestPublication, Routes, servers_at
 from discover.reap.events import EventWriter
-from discover.selection.explain import Row, explain
-from discover.sources.file import FileSource
-from discover.sources.static import StaticSource
+from discover.reap.reaper import Reaper
+from discover.sources import FileSource, Source, StaticSource
 from hvd_elastic_ext.core.clock import Clock, SystemClock
 
 LOG = logging.getLogger("hvd-discover")

@@ -9,22 +9,20 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from discover.actions.reaper import Reaper
-from discover.actions.sidecar_exit import ContainerWatch, End
 from discover.daemon.admission_probe import TcpProbe
 from discover.daemon.cluster_source import Evaluation, KubernetesSource, PodScope
-from discover.daemon.own_pod import InitContainerCheck
+from discover.daemon.own_pod import ContainerWatch, End, InitContainerCheck
 from discover.daemon.settings import KubernetesSettings
 from discover.metrics import Metrics
 from discover.pods.operators import JobView, job_view
+from discover.pods.views import Key
 from discover.reap.cluster_view import ClusterView
 from discover.reap.events import EventObject, EventWriter
-from discover.selection.objects import Key
-from discover.selection.selection import Selector
-from discover.selection.signal_table import BUILT_IN
+from discover.reap.reaper import Reaper
 from discover.verdicts.damping import DampingLimits
 from discover.verdicts.signal_config import with_rules
-from discover.verdicts.signals import Table
+from discover.verdicts.signals import BUILT_IN, Table
+from discover.verdicts.verdicts import Selector
 from discover.watch.cluster import Cluster
 from discover.watch.collection import Sender
 from hvd_elastic_ext.core.clock import Clock
@@ -188,7 +186,7 @@ def _table(settings: KubernetesSettings) -> Table:
 
 def _cluster(settings: KubernetesSettings) -> Cluster:
     with client_needed("--source kubernetes"):
-        from discover.kube.cluster import Cluster
+        from discover.watch.cluster import Cluster
         from hvd_elastic_ext.io.kube.access import Access
     # The client has about 250,000 objects that live as long as the process. Lists and watches make no cycles.
     gc.freeze()

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from discover.common.source import Observation, Unsettled
 from discover.daemon.admission_probe import TcpProbe
 from discover.metrics import ClusterMetrics
 from discover.pods.operators import HostRules, JobView, job_view, selector_of
+from discover.pods.views import ClusterSnapshot, NodeView
 from discover.publish.overlap import RunningHosts
-from discover.selection.objects import ClusterSnapshot, NodeView
-from discover.selection.selection import Selection, Selector
+from discover.sources import Observation, Unsettled
 from discover.threads import Timer
 from discover.verdicts.damping import (
     NO_PROBE,
@@ -24,7 +23,7 @@ from discover.verdicts.damping import (
     ProbeResults,
     decide_published,
 )
-from discover.verdicts.verdicts import warnings_of
+from discover.verdicts.verdicts import Selection, Selector, warnings_of
 from discover.watch.audit import WatchAudit
 from discover.watch.cluster import Cluster
 from discover.watch.lookups import Lookups
@@ -37,18 +36,14 @@ from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 DOUBT_AFTER: Final = 10.0
 """After so many seconds of a problem with the server, the known hosts are reported as doubtful. They stay in use."""
 
-
 CPU_SHARE: Final = 0.15
 """The share of one core that looks at the cluster may use. If changes are faster, one look takes several."""
-
 
 BURST: Final = 0.5
 """Seconds of computing that are free before that share applies: enough for a few hundred single removals."""
 
-
 MAX_PAUSE: Final = 0.1
 """Most seconds by which that share delays the next look."""
-
 
 JOB_TIMEOUT: Final = 5.0
 """Seconds that the first look waits for the job to be read."""

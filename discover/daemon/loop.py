@@ -1,29 +1,196 @@
-"""The daemon's loop: wait for an event, look at the source, decide, publish."""
+"""The daemon's loop: wait for an event, look at the source, decide, publish.
+
+Every look decides from the whole that the source shows and from what was published last; a look that fails changes
+nothing. Places are brought to the last publication again and again, so one that has failed or was changed by others is
+repaired at a later turn.
+"""
 
 from __future__ import annotations
 
 import logging
 import queue
 import signal
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from discover.app.decide import DaemonState, Seen, decide
-from discover.common.health import Health
-from discover.common.source import Source
 from discover.metrics import Metrics
-from discover.publishing.publishers import Publishers
+from discover.publish.files import Publisher, PublishFailed
+from discover.publish.server import Health
+from discover.sources import Observation, Source, Unsettled
+from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.clock import Clock
-from hvd_elastic_ext.core.errors import ElasticError, SourceUnavailable
+from hvd_elastic_ext.core.errors import HOSTS_KEPT, ElasticError, SourceUnavailable
+from hvd_elastic_ext.core.hosts import HostChange, HostSet, follow
 from hvd_elastic_ext.core.pace import Lines
+from hvd_elastic_ext.core.publication import Publication
 
 LOG = logging.getLogger("hvd-discover")
 
 
+# --- what a look changes
+
+
+SETTLE_TIMEOUT = 5.0
+"""Seconds for which a source may stay unsettled without a problem."""
+
+Seen = Observation | Unsettled | ElasticError
+"""The result of one look at the source."""
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonState:
+    """What the daemon knows before a look.
+
+    ``life`` names this run of the daemon. ``seniority``: the hosts in the order in which they came; until the first
+    publication, those of an earlier run. ``last``: the last publication. ``seen``: the last observation, which has the
+    same hosts as ``last``. ``unsettled_since`` is in monotonic seconds.
+    """
+
+    life: str
+    seniority: HostSet = field(default_factory=HostSet)
+    last: Publication | None = None
+    seen: Observation | None = None
+    unsettled_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationDecision:
+    """``state.last`` is what should be published. ``news``: this look has changed it.
+
+    ``followed``: the look gave an observation. ``problem``: why it gave none, or why the observation is in doubt; else
+    empty.
+    """
+
+    state: DaemonState
+    news: bool = False
+    problem: str = ""
+    followed: bool = False
+
+
+def decide(now: float, state: DaemonState, seen: Seen) -> tuple[PublicationDecision, str]:
+    """Return ``(decision, reason)`` for one look. If the look failed, the last good hosts stay.
+
+    ``now`` is in monotonic seconds.
+    """
+    kept = HOSTS_KEPT if state.last is not None or state.seniority else ""
+    if isinstance(seen, Unsettled):
+        since = now if state.unsettled_since is None else state.unsettled_since
+        waiting = replace(state, unsettled_since=since)
+        if now - since < SETTLE_TIMEOUT:
+            return PublicationDecision(waiting), "waiting for the source to settle"
+        problem = f"{SourceUnavailable(seen.where, seen.why)}{kept}"
+        return PublicationDecision(waiting, problem=problem), problem
+    if isinstance(seen, ElasticError):
+        problem = f"{seen}{kept}" if isinstance(seen, SourceUnavailable) else str(seen)
+        return PublicationDecision(replace(state, unsettled_since=None), problem=problem), problem
+    return _follow(replace(state, unsettled_since=None), seen)
+
+
+def publication_of(state: DaemonState, seen: Observation) -> tuple[Publication, HostChange]:
+    """Return a publication of ``seen`` under the next sequence number, and what has changed. Known hosts come first,
+    then new ones by name.
+    """
+    sequence = 1 if state.last is None else state.last.sequence + 1
+    hosts, change = follow(state.seniority, seen.hosts, newcomers=lambda host: host.name)
+    return Publication(state.life, sequence, hosts, seen.departing), change
+
+
+def _follow(state: DaemonState, seen: Observation) -> tuple[PublicationDecision, str]:
+    if state.last is not None and _same(seen, state.seen):
+        return PublicationDecision(state, problem=seen.doubt, followed=True), _size(state.last.hosts)
+    publication, change = publication_of(state, seen)
+    hosts = publication.hosts
+    if publication.has_same_content(state.last):
+        return PublicationDecision(replace(state, seen=seen), problem=seen.doubt, followed=True), _size(hosts)
+    reason = "; ".join(filter(None, [_size(hosts), _describe(change), _leaving(publication, state.last)]))
+    after = replace(state, seniority=hosts, last=publication, seen=seen)
+    return PublicationDecision(after, news=True, problem=seen.doubt, followed=True), reason
+
+
+def _same(seen: Observation, before: Observation | None) -> bool:
+    """A quick test: a source without changes may return the same objects again."""
+    return before is not None and seen.hosts is before.hosts and seen.departing == before.departing
+
+
+def _size(hosts: HostSet) -> str:
+    return f"{len(hosts)} host{'' if len(hosts) == 1 else 's'}, {hosts.slots} slot{'' if hosts.slots == 1 else 's'}"
+
+
+def _describe(change: HostChange) -> str:
+    parts = [("added", change.added), ("removed", change.removed), ("grown", change.grown), ("shrunk", change.shrunk)]
+    return ", ".join(f"{verb} {_names(names)}" for verb, names in parts if names)
+
+
+def _leaving(publication: Publication, before: Publication | None) -> str:
+    known = frozenset(() if before is None else before.departing)
+    news = [each for each in publication.departing if each not in known]
+    return ", ".join(f"{each.host} departing ({each.reason})" for each in news)
+
+
+def _names(names: tuple[str, ...]) -> str:
+    shown = " ".join(names[:8])
+    return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"
+
+
+# --- the places
+
+
+FIRST_PAUSE = 1.0
+"""Seconds before a failed publication is repeated. Each further failure doubles them."""
+
+LONGEST_PAUSE = 30.0
+
+
+@dataclass(slots=True)
+class _PublisherState:
+    publisher: Publisher
+    failures: int = 0
+    not_before: float = 0.0
+    problem: str = ""
+
+
+class Publishers:
+    """All places. A place that fails delays no other, and is tried again after growing pauses."""
+
+    def __init__(self, publishers: Iterable[Publisher], metrics: Metrics) -> None:
+        self._outlets = [_PublisherState(publisher) for publisher in publishers]
+        self._metrics = metrics
+
+    def bring_to(self, publication: Publication, *, now: float) -> str:
+        """Publish to every place whose pause is over; return why some do not have the publication, or "".
+
+        ``now`` is in monotonic seconds.
+
+        Raises :class:`discover.publish.files.OwnedByOther` if another process owns a place.
+        """
+        for outlet in self._outlets:
+            if now >= outlet.not_before:
+                self._try(outlet, publication, now)
+        return "; ".join(outlet.problem for outlet in self._outlets if outlet.problem)
+
+    def close(self) -> None:
+        """Release all places, one after another. May be called again."""
+        for outlet in self._outlets:
+            outlet.publisher.close()
+
+    def _try(self, outlet: _PublisherState, publication: Publication, now: float) -> None:
+        try:
+            outlet.publisher.publish(publication)
+        except PublishFailed as error:
+            outlet.failures += 1
+            outlet.not_before = now + pause_after(outlet.failures, first=FIRST_PAUSE, longest=LONGEST_PAUSE)
+            outlet.problem = f"{error}; trying again"
+            self._metrics.failures.inc()
+        else:
+            outlet.failures, outlet.not_before, outlet.problem = 0, 0.0, ""
+
+
+# --- the loop
+
+
 TICK = 1.0
 """Seconds between turns without events. Such a turn repeats failed publications and restores changed files."""
-
 
 INTERRUPTED = 128 + signal.SIGINT
 """The exit code after SIGINT."""
@@ -148,7 +315,7 @@ class Daemon:
     def run(self) -> int:
         """Run until a :class:`StopRequested` event; return its exit code.
 
-        Raises :class:`discover.publishing.file_lock.OwnedByOther` if another process owns a place to publish to.
+        Raises :class:`discover.publish.files.OwnedByOther` if another process owns a place to publish to.
         """
         self._source.start(self._changed)
         try:

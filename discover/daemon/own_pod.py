@@ -1,7 +1,11 @@
-"""Finds out whether the daemon runs as an init container that is not a sidecar, so that its pod waits for its end.
+"""The daemon's own pod: when it ends the daemon, and whether it waits for the daemon by mistake.
 
-This happens to a native sidecar if the cluster, or the operator that makes the pod, does not know the field
-``restartPolicy`` of init containers and drops it. Then the launcher never starts, and no message gives the reason.
+As an ordinary container, the daemon ends when another container of its pod ends (``--exit-with-container``). Otherwise
+the pod would never complete, and so neither would the job.
+
+As an init container it is meant to be a native sidecar. If the cluster, or the operator that makes the pod, does not
+know the field ``restartPolicy`` of init containers and drops it, the pod waits for the daemon's end: the launcher never
+starts, and no message gives the reason. So the daemon finds that out, and says it.
 """
 
 from __future__ import annotations
@@ -11,19 +15,75 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final
 
+from discover.metrics import ClusterMetrics
+from discover.pods.views import PodView, pod_view
 from discover.threads import PeriodicThread
+from discover.watch.collection import Collection
+from discover.watch.reflector import Reflector, Resource
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.io.kube.errors import ApiError
 
 LOG = logging.getLogger("hvd-discover")
 
+OWN_POD: Final[Resource[PodView]] = Resource("own-pod", pod_view)
+
+End = Callable[[str, int], None]
+"""Called with the reason why the daemon ends, and with its exit code."""
+
+
+def ending(pod: PodView, container: str) -> tuple[str, int] | None:
+    """Return why the daemon ends, and its exit code; None while it continues.
+
+    The exit code does not depend on that of the container.
+    """
+    found = next((each for each in pod.containers if each.name == container), None)
+    if found is None:
+        names = ", ".join(each.name for each in pod.containers)
+        return f"--exit-with-container {container}: there is no such container in pod {pod.key}; it has {names}", 2
+    if found.finished is None:
+        return None
+    return f"container {container} has ended with exit code {found.finished}", 0
+
+
+class ContainerWatch:
+    """Watches the daemon's own pod, the only object of ``collection``. When ``container`` ends, or is not in the pod,
+    it calls ``end`` once.
+    """
+
+    def __init__(
+        self,
+        collection: Collection,
+        container: str,
+        *,
+        end: End,
+        clock: Clock,
+        draw: Callable[[], float],
+        metrics: ClusterMetrics,
+    ) -> None:
+        self._where = collection.where
+        self._container = container
+        self._end = end
+        self._ended = False
+        self._reflector = Reflector(collection, OWN_POD, self._look, clock=clock, draw=draw, metrics=metrics)
+        self.start, self.begin_stop = self._reflector.start, self._reflector.begin_stop
+        self.stop = self._reflector.stop
+
+    def _look(self, news: bool) -> None:
+        known, _ = self._reflector.known()
+        if news and not known:
+            LOG.warning("%s: not found, so the end of container %s will not be noticed; "
+                        "give its name with --own-pod", self._where, self._container)  # fmt: skip
+        for pod in known.values():
+            why = ending(pod, self._container)
+            if why is not None and not self._ended:
+                self._ended = True
+                self._end(*why)
+
 
 PAUSE: Final = 2.0
 """Seconds between two checks. A pod's status is up to two seconds late."""
 
-
 CHECKS: Final = 30
-
 
 CONFIRMATIONS: Final = 6
 """How many checks in a row must find it, because a pod's status may still show an ended container as running."""

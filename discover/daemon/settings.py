@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from discover.pods.operators import GPUS, OBJECT_NAME, HostRules, check_job, check_slots, operator_named, selector_of
-from discover.publishing.addresses import Address
+from discover.publish.server import Address
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import parse_hosts_option
@@ -47,10 +47,7 @@ class StaticSettings:
 SETTLE: Final = 0.5
 """Seconds for which new hosts are collected, so that hosts that come together are published together."""
 
-
 LONGEST_SETTLE: Final = 600.0
-
-
 _SELECTOR: Final = re.compile(r"[A-Za-z0-9._/=!,() -]+", re.ASCII)
 
 

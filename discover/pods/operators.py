@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from discover.selection.objects import NOTHING, Container, PodView
+from discover.pods.views import NOTHING, Container, PodView
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import MAX_SLOTS, name_error
 from hvd_elastic_ext.core.workload_kinds import ET_JOB_LABEL, KINDS, WORKER, WorkloadKind, at
@@ -17,24 +17,19 @@ from hvd_elastic_ext.core.workload_kinds import ET_JOB_LABEL, KINDS, WORKER, Wor
 SLOTS_ANNOTATION: Final = "hvd-elastic-ext/slots"
 """The annotation with a pod's own number of slots. It has priority over all other sources."""
 
-
 PRICE_ANNOTATION: Final = "hvd-elastic-ext/price"
 """The annotation with the price of a pod for an hour, for the launcher's ``--autoscale cost``."""
 
-
 CONTAINER_ANNOTATION: Final = "kubectl.kubernetes.io/default-container"
 """The annotation with the name of the pod's main container, in which agents run."""
-
 
 GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu")
 """Resources whose limits count as slots, in order of priority. The limits that match a pattern are added up
 (``nvidia.com/mig-*``).
 """
 
-
 CUSTOM: Final = WorkloadKind(group="", version="", plural="", kind="", operator="custom")
 """Any pods: the user says which, and there is no object above them."""
-
 
 OPERATORS: Final[Mapping[str, WorkloadKind]] = {each.operator: each for each in (*KINDS, CUSTOM) if each.operator}
 """What makes a job's pods, by the value of ``--operator``."""
@@ -87,16 +82,9 @@ class HostRules:
 PLACEHOLDERS: Final = ("name", "namespace", "hostname", "subdomain", "ip", "node")
 """The words that a template of host names may have in braces."""
 
-
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
-
-
 OBJECT_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
-
-
 _RESOURCE: Final = re.compile(r"[A-Za-z0-9*][A-Za-z0-9.*_/-]*", re.ASCII)
-
-
 _COUNT: Final = re.compile(r"\d{1,9}", re.ASCII)
 
 

@@ -1,7 +1,11 @@
-"""The interface of all places to publish to, and the two places that are files."""
+"""The interface of all places to publish to, and the two places that are files: the hosts file and a script.
+
+Readers open these files at any moment, so a file is replaced as a whole, and by one daemon only.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shlex
 import stat
@@ -11,8 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from discover.publish.overlap import Overlap
-from discover.publishing.file_lock import FileLock
-from hvd_elastic_ext.core.errors import BadHosts, Transient
+from hvd_elastic_ext.core.errors import BadHosts, Permanent, Transient
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, hosts_line, parse_hosts_text
 
@@ -31,7 +34,7 @@ class Publisher(Protocol):
         """Replace the content of the place by ``publication``. Readers see the old or the new one, always complete.
 
         Raises :class:`PublishFailed` if a later call may succeed,
-        :class:`discover.publishing.file_lock.OwnedByOther` if another process owns the place.
+        :class:`discover.publish.files.OwnedByOther` if another process owns the place.
         """
 
     def close(self) -> None:
@@ -188,3 +191,47 @@ def script_text(hosts_file: Path) -> str:
     # Without "command", the shell ends with an error if the file is removed after the tests.
     print_it = f"[ -f {quoted} ] && [ -r {quoted} ] && command exec cat 2>/dev/null <{quoted}"
     return f"#!/bin/sh\n# Written by hvd-discover.\n{print_it}\nexit 0\n"
+
+
+# --- one owner
+
+
+class OwnedByOther(Permanent):
+    """Another process that still runs owns the place."""
+
+
+class FileLock:
+    """Owns ``place`` from construction to :meth:`release`, or to the end of this process, however it ends.
+
+    The lock file ``.NAME.lock`` stays. If it were removed, two owners could each lock a file of that name.
+
+    Raises :class:`OwnedByOther`, or ``OSError`` if the lock file cannot be made.
+    """
+
+    def __init__(self, place: Path) -> None:
+        path = place.with_name(f".{place.name}.lock")
+        self._path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(self._fd, 20, 0).decode("ascii", "replace").strip() or "unknown"
+            self.release()
+            raise OwnedByOther(
+                f"{place}: another hvd-discover (process {owner}) already writes it; stop that one or name another path"
+            ) from None
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, f"{os.getpid()}\n".encode("ascii"), 0)
+
+    def holds(self) -> bool:
+        """Whether the lock is still effective: not after the lock file or its directory was removed."""
+        try:
+            return os.path.samestat(os.fstat(self._fd), self._path.stat())
+        except OSError:
+            return False
+
+    def release(self) -> None:
+        """Give up the lock. May be called again."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)

@@ -12,13 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from discover.selection.selection import Selection
+from discover.verdicts.verdicts import Selection
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.publication import Departure, Publication
 
 LOG = logging.getLogger("hvd-discover")
-
 
 ENDED = ("Failed", "Succeeded")
 """Phases of pods in which no container runs any more."""

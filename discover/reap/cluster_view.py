@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from discover.pods.operators import JobView
-from discover.selection.objects import Key, NodeView
+from discover.pods.views import Key, NodeView
 from discover.verdicts.verdicts import Verdict
 from hvd_elastic_ext.core.hosts import Host
 

@@ -28,18 +28,14 @@ from hvd_elastic_ext.io.kube.paths import path_of
 
 LOG = logging.getLogger("hvd-discover")
 
-
 REASON: Final = "HostsExcluded"
 """The Event's reason in Kubernetes. Its type is ``Warning``."""
-
 
 TURN: Final = 1.0
 """Seconds between two looks."""
 
-
 LONGEST: Final = 1000
 """Most characters of a message. The API takes 1024."""
-
 
 COMPONENT: Final = "hvd-discover"
 

@@ -6,18 +6,16 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from discover.common.backoff import LONGEST_PAUSE, Backoff
+from discover.watch.policy import LONGEST_PAUSE, Backoff
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.io.kube.errors import ApiError
 
 LOG = logging.getLogger("hvd-discover")
 
-
 RECHECK_RIGHT: Final = 2.0
 """Seconds. If a right is missing that existed before, the request is sent again after so long, before the right counts
 as missing. An API server that has just started knows no roles for about a second.
 """
-
 
 FORBIDDEN_PAUSE: Final = 60.0
 """Seconds after a forbidden request. By then a right, the room in a quota or a webhook's answer may have changed."""

@@ -13,19 +13,14 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, TypeVar
 
-from discover.common.source import Observation
-from discover.selection.objects import Key
-from discover.selection.selection import Selection
-from discover.verdicts.verdicts import Grade, Verdict
+from discover.pods.views import Key
+from discover.sources import Observation
+from discover.verdicts.verdicts import Grade, Selection, Verdict
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.publication import Departure
 
 T = TypeVar("T")
-
-
 REMOVAL, ADDITION = "removal", "addition"
-
-
 _host_name: Final = attrgetter("host")
 
 

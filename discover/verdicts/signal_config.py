@@ -21,8 +21,6 @@ from discover.verdicts.signals import BASES, FIELDS, KINDS, OBJECTS, Deadline, E
 from hvd_elastic_ext.core.errors import UsageError
 
 _NARROWING: Final = ("value", "effect", "status", "reason", "message")
-
-
 _OPTIONS: Final = ("object", *KINDS, "class", "says", *_NARROWING, "only-on", "evidence", "deadline")
 
 
@@ -40,14 +38,10 @@ _KINDS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "node": KINDS,
     "job": ("label", "annotation"),
 }
-
-
 _DEADLINE: Final = re.compile(r"(?P<base>[a-z-]+)(\+(?P<more>grace|\d+(\.\d+)?))?", re.ASCII)
-
 
 MAX_DEADLINE: Final = 30 * 24 * 3600
 """Most seconds from the base of a deadline to the deadline."""
-
 
 _E = TypeVar("_E", bound=Enum)
 

@@ -1,4 +1,9 @@
-"""Makes the verdict on one pod: whether it is a host now, and if not, why. Pure."""
+"""Judges the pods of a job: which are hosts now, and if not, why. Pure, except for the memory of the selector.
+
+:func:`verdict_of` judges one pod by its own state and by the signals of the pod, its node and its job.
+:class:`Selector` does so for all pods at each look. It keeps the verdict of a pod while the objects behind it are the
+same, and it remembers what no object says: when a signal was first seen, and since when a node has been unknown.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +12,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
+from types import MappingProxyType
 from typing import Final
 
 from discover.pods.operators import PRICE_ANNOTATION, HostRules, JobView, host_name, life_of, slots_of
-from discover.selection.objects import Container, PodView
-from discover.verdicts.signals import Evidence, Finding, SignalClass
+from discover.pods.views import ClusterSnapshot, Container, Key, NodeView, PodView
+from discover.verdicts.signals import Evidence, Finding, SignalClass, Table, job_signals, node_signals, pod_signals
 from hvd_elastic_ext.core.hosts import Host
 
 
@@ -197,3 +203,224 @@ def _time(moment: float) -> str:
         return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     except (ValueError, OverflowError, OSError):  # a label of a node may have any number
         return f"{moment:.0f} s after 1970"
+
+
+# --- signals of nodes
+
+
+UNKNOWN_NODE_GRACE: Final = 10.0
+"""Seconds for which a pod's node may be unknown, because nodes and pods arrive over two connections."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeSignals:
+    """The signals of a node. It is the same object until they change."""
+
+    signs: tuple[ActiveSignal, ...] = ()
+
+
+NO_SIGNALS: Final = NodeSignals()
+
+
+class NodeSignalTracker:
+    """Keeps the signals of the nodes that pods run on.
+
+    It remembers when signals without a time of their own were first seen, and when nodes were first missing.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._held: dict[str, tuple[NodeView | None, NodeSignals]] = {}
+        """Each node as it was last looked at (None: it does not exist), and its signals."""
+        self._missed: dict[str, float] = {}
+        """Since when nodes have been unknown, in Unix seconds."""
+
+    def of(self, name: str) -> NodeSignals:
+        """Return the signals of the node ``name``; :data:`NO_SIGNALS` if that node is not followed."""
+        known = self._held.get(name)
+        return NO_SIGNALS if known is None else known[1]
+
+    def follow(
+        self, now: float, nodes: Mapping[str, NodeView] | None, *, used: Iterable[str], exists: Mapping[str, bool]
+    ) -> None:
+        """Look at the ``nodes``. ``now`` is in Unix seconds.
+
+        ``nodes``: None if the daemon may not read them. ``used``: nodes that pods run on. ``exists``: see
+        :meth:`discover.verdicts.verdicts.Selector.select`.
+        """
+        held: dict[str, tuple[NodeView | None, NodeSignals]] = {}
+        missed: dict[str, float] = {}
+        for name in used if nodes is not None else ():
+            node, before = nodes.get(name), self._held.get(name)
+            if node is None:
+                since = missed[name] = min(now, self._missed.get(name, now))
+                if now < since + UNKNOWN_NODE_GRACE or exists.get(name) is not False:
+                    if before is not None:
+                        # Its last signals still count, so that a node that is deleted does not become usable again.
+                        held[name] = before
+                    continue
+            if before is not None and before[0] is node:
+                held[name] = before
+            else:
+                held[name] = (node, self._signals_of(now, name, node, before or (None, NO_SIGNALS)))
+        self._held, self._missed = held, missed
+
+    def missing(self, now: float) -> tuple[float | None, tuple[str, ...]]:
+        """Return when the next node will have been missing for too long, None without one, and which nodes have been.
+
+        Times are in Unix seconds.
+        """
+        ends = {name: since + UNKNOWN_NODE_GRACE for name, since in self._missed.items()}
+        missing = tuple(sorted(name for name, end in ends.items() if now >= end))
+        return min((end for end in ends.values() if now < end), default=None), missing
+
+    def _signals_of(
+        self, now: float, name: str, node: NodeView | None, before: tuple[NodeView | None, NodeSignals]
+    ) -> NodeSignals:
+        known, signals = before
+        same = known is not None and node is not None and known.uid == node.uid
+        signs = with_first_seen(node_signals(node, self._table), f"node {name}", now, signals.signs if same else ())
+        return signals if signs == signals.signs else NodeSignals(signs)
+
+
+def with_first_seen(
+    findings: Iterable[Finding], subject: str, now: float, earlier: tuple[ActiveSignal, ...]
+) -> tuple[ActiveSignal, ...]:
+    """Return ``findings`` with the time at which each was first seen: ``now``, or the time in ``earlier``."""
+    since = {sign.finding.signal.name: sign.first_seen for sign in earlier}
+    return tuple(ActiveSignal(finding, since.get(finding.signal.name, now), subject) for finding in findings)
+
+
+# --- all pods
+
+
+_NO_ANSWERS: Final[Mapping[str, bool]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The verdicts of one look."""
+
+    verdicts: tuple[Verdict, ...] = ()
+    """In order of the pods' keys."""
+    again_at: float | None = None
+    """When they may change without an event, in Unix seconds."""
+    missing: tuple[str, ...] = ()
+    """Nodes on which pods run, but that have been unknown for longer than :data:`UNKNOWN_NODE_GRACE`. The caller finds
+    out whether they exist, and passes that to the next selections.
+    """
+
+
+@dataclass(slots=True, eq=False)
+class _Judged:
+    """A verdict and the facts behind it. The verdict stays valid until these are other objects."""
+
+    pod: PodView
+    signals: NodeSignals
+    job: JobView | None
+    signs: tuple[ActiveSignal, ...]
+    """The signals of the pod itself, with the times at which they were first seen."""
+    verdict: Verdict
+
+    def holds(self, pod: PodView, signals: NodeSignals, job: JobView | None) -> bool:
+        """Whether the verdict still holds. Most pods are the same objects as before; after a list they may only be
+        equal.
+        """
+        if self.signals is not signals or self.job is not job:
+            return False
+        if self.pod is not pod and self.pod != pod:
+            return False
+        self.pod = pod
+        return True
+
+
+_RUNNING: Final = ("Running", "Unknown")
+
+
+class Selector:
+    """Judges all pods of a job at each call. It judges a pod anew only if the pod, its node's signals or the job are
+    other objects than before: a look at ten thousand pods then takes hundredths of a second.
+
+    It remembers when signals without a time of their own were first seen, and when nodes were first missing. Everything
+    else comes from the snapshot.
+    """
+
+    def __init__(self, rules: HostRules, table: Table) -> None:
+        self._rules = rules
+        self._table = table
+        self._job: JobView | None = None
+        self._of_job: tuple[ActiveSignal, ...] = ()
+        self._judged: dict[Key, _Judged] = {}
+        self._nodes = NodeSignalTracker(table)
+
+    def select(
+        self,
+        wall_now: float,
+        snapshot: ClusterSnapshot,
+        *,
+        node_exists: Mapping[str, bool] = _NO_ANSWERS,
+        job: JobView | None = None,
+    ) -> Selection:
+        """Judge every pod.
+
+        ``wall_now`` is in Unix seconds. ``node_exists``: whether nodes of :attr:`Selection.missing` exist, as far as it
+        is known; False if the server has answered 404. ``job``: the object above the pods, if it can be read.
+        """
+        pods = snapshot.pods
+        used = {pod.node for pod in pods.values() if pod.node and pod.phase in _RUNNING}
+        self._nodes.follow(wall_now, snapshot.nodes, used=used, exists=node_exists)
+        if job != self._job:
+            self._take_in(wall_now, job)
+        judged: dict[Key, _Judged] = {}
+        for key in sorted(pods):
+            pod, known = pods[key], self._judged.get(key)
+            signals = self._nodes.of(pod.node)
+            if known is None or not known.holds(pod, signals, self._job):
+                known = self._judge(wall_now, pod, signals, known)
+            judged[key] = known
+        self._judged = judged
+        return Selection(
+            _one_per_address(tuple(each.verdict for each in judged.values())), *self._nodes.missing(wall_now)
+        )
+
+    def _take_in(self, now: float, job: JobView | None) -> None:
+        same = job is not None and self._job is not None and job.uid == self._job.uid
+        found = () if job is None else job_signals(job.labels, job.annotations, self._table)
+        self._job, self._of_job = job, with_first_seen(found, "job", now, self._of_job if same else ())
+
+    def _judge(self, now: float, pod: PodView, signals: NodeSignals, known: _Judged | None) -> _Judged:
+        earlier = known.signs if known is not None and known.pod.uid == pod.uid else ()
+        signs = with_first_seen(pod_signals(pod, self._table), "pod", now, earlier)
+        verdict = verdict_of(pod, (*signs, *signals.signs, *self._of_job), self._rules, self._job)
+        return _Judged(pod, signals, self._job, signs, verdict)
+
+
+def _one_per_address(verdicts: tuple[Verdict, ...]) -> tuple[Verdict, ...]:
+    """Return the verdicts with one host for each node's address. Pods with hostNetwork share their node's ports, so
+    only the first pod can listen on the port of ssh.
+    """
+    owners: dict[str, PodView] = {}
+    for verdict in verdicts:
+        pod = verdict.pod
+        if pod.host_network and pod.host_ip and pod.phase == "Running":
+            owner = owners.setdefault(pod.host_ip, pod)
+            if _age(pod) < _age(owner):
+                owners[pod.host_ip] = pod
+    if not owners:
+        return verdicts
+    return tuple(_unless_taken(verdict, owners.get(verdict.pod.host_ip)) for verdict in verdicts)
+
+
+def _unless_taken(verdict: Verdict, owner: PodView | None) -> Verdict:
+    pod = verdict.pod
+    if owner is None or not pod.host_network or verdict.grade is not Grade.USABLE or owner.key == pod.key:
+        return verdict
+    reason = (
+        f"pod shares the network of node {pod.node} with pod {owner.key.name}, which has the port of ssh; "
+        "keep them apart with podAntiAffinity, or leave hostNetwork out"
+    )
+    return Verdict(pod, Grade.UNFIT, reason)
+
+
+def _age(pod: PodView) -> tuple[float, Key]:
+    return (float("inf") if pod.started is None else pod.started, pod.key)

@@ -14,8 +14,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from discover.pods.views import pod_view
-from discover.selection.objects import Key, PodView, older
+from discover.pods.views import Key, PodView, older, pod_view
 from discover.watch.collection import Collection, Request, RequestKind
 from discover.watch.reflector import Reflector, read_list, turns_of
 from hvd_elastic_ext.core.clock import Clock
@@ -23,21 +22,16 @@ from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 
 LOG = logging.getLogger("hvd-discover")
 
-
 SMALL_JOB: Final = 200
 """Up to so many pods, each check lists all of them."""
-
 
 CHECK_INTERVAL: Final = 15.0
 """Seconds from the last event of a watch, or from the last check, to the next check."""
 
-
 STORE_INTERVAL: Final = 60.0
 """Seconds between two lists from the store, up to :data:`LARGE_JOB` pods. For more pods they grow in proportion."""
 
-
 LARGE_JOB: Final = 1000
-
 
 WATCH_LAG: Final = 2.0
 """Seconds by which a watch may be later than a list."""

@@ -17,7 +17,6 @@ from hvd_elastic_ext.io.kube.paths import path_of
 PAGE: Final = 500
 """Objects in each page of the first list."""
 
-
 WRITE_TIMEOUT: Final = 10.0
 """Most seconds without a byte of the answer to a write."""
 
@@ -25,7 +24,7 @@ WRITE_TIMEOUT: Final = 10.0
 @dataclass(frozen=True, slots=True)
 class Timeouts:
     """Most seconds to connect, and without a byte of a list or of a watch. A server that works ends each watch within
-    60 seconds, because the request asks for that (:data:`discover.kube.reflector.MIN_WATCH`).
+    60 seconds, because the request asks for that (:data:`discover.watch.reflector.MIN_WATCH`).
     """
 
     connect: float = 5.0
@@ -105,7 +104,7 @@ class Cluster:
 
 
 class Followed:
-    """A :class:`discover.kube.collection.Collection`: the objects at ``path`` that ``query`` selects."""
+    """A :class:`discover.watch.collection.Collection`: the objects at ``path`` that ``query`` selects."""
 
     def __init__(
         self, client: Client, path: str, query: Callable[[], Mapping[str, str]], *, watch_timeout: float, where: str

@@ -7,22 +7,19 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from discover.common.backoff import Backoff
 from discover.pods.operators import JobView
 from discover.threads import PeriodicThread
+from discover.watch.policy import Backoff
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 
 LOG = logging.getLogger("hvd-discover")
 
-
 REFRESH: Final = 60.0
 """Seconds after which the job and existing nodes are read again, because labels and rights may have changed."""
 
-
 ReadJob = Callable[[], JobView | None]
 """Reads the job; returns None if there is none. Raises :class:`ApiError`."""
-
 
 NodeExists = Callable[[str], bool]
 """Returns whether the node of a name exists. Raises :class:`ApiError`."""

@@ -1,4 +1,7 @@
-"""Decides the next request to an API server from the end of the last one: rules R1 to R8 as a table. Pure."""
+"""Decides the next request to an API server from the end of the last one, and how long to wait before it. Pure.
+
+The rules R1 to R8 are a table, :data:`RULES`: for each request and each way in which it can end, what comes next.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +11,52 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
-from discover.common.backoff import LONGEST_PAUSE, Backoff
 from discover.watch.collection import RequestKind
+from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.io.kube.errors import Reason
+
+FIRST_PAUSE: Final = 0.8
+"""Seconds, before jitter, after the first failure. Each further failure doubles them (rule R8)."""
+
+LONGEST_PAUSE: Final = 30.0
+"""Seconds, including jitter. The limit makes hosts be published again soon after a server is back."""
+
+RESET_AFTER: Final = 120.0
+"""Seconds without a failure after which the next one counts as the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """``failures``: how many in a row. ``at``: when the last one was (monotonic seconds)."""
+
+    failures: int = 0
+    at: float | None = None
+
+    def failed(self, now: float, jitter: float) -> tuple[Backoff, float]:
+        """Count a failure at ``now``; return ``(new state, seconds to wait)``.
+
+        ``jitter``, drawn from [0, 1), keeps many daemons from sending requests at the same time.
+        """
+        first = self.at is None or now - self.at > RESET_AFTER
+        failures = 1 if first else self.failures + 1
+        return Backoff(failures, now), pause_after(failures, first=FIRST_PAUSE, longest=LONGEST_PAUSE, jitter=jitter)
+
+
+# --- the next request
+
 
 SHORT_WATCH: Final = 1.0
 """Seconds. A watch that was open for less counts as failed, even if it ended normally."""
 
-
 ERRORS_BEFORE_RELIST: Final = 10.0
 """Seconds of server errors or unreadable answers at one version before the objects are listed again."""
-
 
 QUICK_RETRY: Final = 1.0
 """Most seconds to the next attempt after a 403 for a request that was allowed before."""
 
-
 SERVER_START: Final = 10.0
 """Seconds for which such a 403 does not hide objects. A server that has just started knows no roles for about a second.
 """
-
 
 HIDDEN_PAUSE: Final = 60.0
 """Seconds between two attempts to read hidden objects."""

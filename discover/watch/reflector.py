@@ -1,12 +1,15 @@
 """Follows one collection of an API server: lists it, watches it, and lists it again when the watch cannot continue.
 
-:mod:`discover.kube.watch_policy` decides the next request; this module sends it, in a thread of its own.
+:mod:`discover.watch.policy` decides the next request; this module sends it, in a thread of its own. What it knows is
+always the whole collection: who reads it needs no event, and misses none.
 """
 
 from __future__ import annotations
 
+import codecs
 import json
 import logging
+import re
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -14,10 +17,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
-from discover.kube.streams import LineSplitter, ListParser
 from discover.metrics import ClusterMetrics
-from discover.pods.views import node_view, pod_view
-from discover.selection.objects import NodeView, PodView, older
+from discover.pods.views import NodeView, PodView, node_view, older, pod_view
 from discover.threads import PeriodicThread
 from discover.watch.collection import Collection, Request, RequestKind
 from discover.watch.policy import SHORT_WATCH, Ending, Outcome, State, Step, next_step
@@ -26,7 +27,6 @@ from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 
 LOG = logging.getLogger("hvd-discover")
 
-
 MIN_WATCH: Final = 50
 """Least seconds for which a request asks the server to keep a watch open.
 
@@ -34,22 +34,16 @@ If etcd reports no progress, a watch may send nothing for minutes, not even a bo
 its watches in time, and a dead one does not.
 """
 
-
 WATCH_JITTER: Final = 10
 """Up to so many seconds are added, so that many watches do not end together."""
-
 
 STATUS_INTERVAL: Final = 0.5
 """Least seconds between two updates of the status by events of a watch."""
 
-
 STOP_TIMEOUT: Final = 0.4
 """Seconds to wait for a thread that was asked to end."""
 
-
 T = TypeVar("T")
-
-
 V = TypeVar("V", PodView, NodeView)
 
 
@@ -65,8 +59,6 @@ class Resource(Generic[V]):
 
 
 PODS: Final[Resource[PodView]] = Resource("pods", pod_view)
-
-
 NODES: Final[Resource[NodeView]] = Resource("nodes", node_view, optional=True)
 
 
@@ -356,3 +348,84 @@ def reading() -> Iterator[None]:
 
 def _identity(view: PodView | NodeView) -> tuple[str, str]:
     return view.uid, view.version
+
+
+# --- bodies that are parsed while they arrive
+
+
+MAX_LINE: Final = 16 << 20
+"""Most bytes of a line. etcd keeps no object of more than 1.5 MiB."""
+
+_DECODER = json.JSONDecoder()
+_ITEMS = re.compile(r'"items"\s*:\s*\[')
+_BEFORE_OBJECT = re.compile(r"\s*(,?)\s*(?=\{)")
+
+
+class LineSplitter:
+    """Makes lines from the pieces of a body. A line is bytes without the line end."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """Add ``piece``; return the lines that are complete now, without blank ones. Raises ``ValueError`` for a line
+        that is too long.
+        """
+        *ended, rest = piece.split(b"\n")
+        if ended:
+            ended[0] = b"".join([*self._pieces, ended[0]])
+            self._pieces, self._size = [], 0
+        if rest:
+            self._pieces.append(rest)
+            self._size += len(rest)
+            if self._size > MAX_LINE:
+                raise ValueError(f"a line of the answer is longer than {MAX_LINE >> 20} MiB")
+        return [line for line in ended if line.strip()]
+
+
+class ListParser:
+    """Parses a list: ``{"kind": …, "metadata": {…}, "items": [{…}, …]}``, with the keys in any order."""
+
+    def __init__(self) -> None:
+        self.metadata: dict[str, Any] = {}
+        self._utf8 = codecs.getincrementaldecoder("utf-8")()
+        self._text = ""
+        self._head = ""
+        self._began = False
+        self._wanted = 0
+
+    def feed(self, piece: bytes) -> list[Any]:
+        """Add ``piece``; return the objects that are complete now. Raises ``ValueError`` if the body is not a list."""
+        self._text += self._utf8.decode(piece)
+        return self._complete() if len(self._text) >= self._wanted else []
+
+    def finish(self) -> list[Any]:
+        """End the list; return the last objects. Raises ``ValueError`` if it is incomplete."""
+        self._text += self._utf8.decode(b"", final=True)
+        found = self._complete()
+        around = json.loads(self._head + self._text)  # the list without its objects
+        if not isinstance(around, dict) or around.get("items", self) not in (None, []):
+            raise ValueError("the answer is not a list: it has no items")
+        if isinstance(metadata := around.get("metadata"), dict):
+            self.metadata = metadata
+        return found
+
+    def _complete(self) -> list[Any]:
+        """Remove the complete objects from the text, and return them."""
+        if not self._head and (start := _ITEMS.search(self._text)) is not None:
+            self._head, self._text = self._text[: start.end()], self._text[start.end() :]
+        found, at = [], 0
+        while self._head and (before := _BEFORE_OBJECT.match(self._text, at)) is not None:
+            if bool(before[1]) is not self._began:
+                raise ValueError("the answer is not a list: commas separate its items")
+            try:
+                item, at = _DECODER.raw_decode(self._text, before.end())
+            except ValueError:
+                break
+            self._began = True
+            found.append(item)
+        self._text = self._text[at:]
+        # Parse an incomplete object again only when twice as much text is there, so that repeated parsing costs little.
+        self._wanted = 2 * len(self._text)
+        return found

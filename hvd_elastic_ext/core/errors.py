@@ -24,7 +24,7 @@
         ├── NotAttached             a command in a pod of a job did not run      jobs/cluster/terminal.py
         ├── NotSent                 code was not sent to the launcher's pod      jobs/cluster/making.py
         ├── NotReached              a job did not reach the awaited state        jobs/cluster/changes.py
-        ├── OwnedByOther            another daemon writes this file              discover/publishing/file_lock.py
+        ├── OwnedByOther            another daemon writes this file              discover/publish/files.py
         └── JobFailed               training failed (exit 1)
             ├── Interrupted         a signal stopped the launcher (exit 128 + signal)
             └── Asleep              too few hosts: the job waits, or waited, without any process (exit 75)

@@ -7,13 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from discover.common.health import Health
 from discover.metrics import Metrics
 from discover.publish.files import HostsFile, Publisher, Script
-from discover.publish.server import Server
-from discover.publishing.addresses import UnixAddress
-from discover.publishing.latest import LatestPublication
-from discover.publishing.routes import Routes
+from discover.publish.server import Health, LatestPublication, Routes, Server, UnixAddress
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, from_json, parse_hosts_text

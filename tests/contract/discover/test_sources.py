@@ -8,15 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from discover.common.source import Observation, Unsettled
 from discover.daemon.cluster_source import KubernetesSource, PodScope
 from discover.metrics import Metrics
 from discover.pods.operators import SLOTS_ANNOTATION, HostRules, operator_named
-from discover.selection.selection import Selector
-from discover.selection.signal_table import BUILT_IN
-from discover.sources.file import FileSource
-from discover.sources.static import StaticSource
+from discover.sources import FileSource, Observation, StaticSource, Unsettled
 from discover.verdicts.damping import DampingLimits
+from discover.verdicts.signals import BUILT_IN
+from discover.verdicts.verdicts import Selector
 from discover.watch.cluster import Cluster
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import BadHosts, SourceUnavailable

@@ -12,21 +12,19 @@ from typing import Any
 
 import pytest
 
-from discover.actions.reaper import Reaper
-from discover.common.source import Observation
 from discover.daemon.cluster_parts import KubeParts
 from discover.daemon.settings import KubernetesSettings
 from discover.metrics import Metrics
 from discover.pods.operators import JobView, job_view, operator_named
-from discover.pods.views import node_view, pod_view
+from discover.pods.views import Key, node_view, pod_view
 from discover.reap.cluster_view import ClusterView
 from discover.reap.events import EventLimits, EventObject, EventWriter
+from discover.reap.reaper import Reaper
 from discover.reap.request_retry import FORBIDDEN_PAUSE
-from discover.selection.objects import Key
-from discover.selection.selection import Selection
-from discover.selection.signal_table import BUILT_IN
+from discover.sources import Observation
 from discover.verdicts.damping import DampingResult, DampingState
-from discover.verdicts.verdicts import Grade, Verdict
+from discover.verdicts.signals import BUILT_IN
+from discover.verdicts.verdicts import Grade, Selection, Verdict
 from discover.watch.cluster import Cluster
 from discover.watch.collection import Sender
 from hvd_elastic_ext.core.hosts import HostSet

@@ -20,12 +20,8 @@ from typing import Final, Literal
 
 import psutil
 
-from discover.common.health import Health
 from discover.metrics import Metrics
-from discover.publish.server import Server
-from discover.publishing.addresses import UnixAddress
-from discover.publishing.latest import LatestPublication
-from discover.publishing.routes import Routes
+from discover.publish.server import Health, LatestPublication, Routes, Server, UnixAddress
 from hvd_elastic_ext.agent.prestop import notice_files
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.hosts import Host, HostSet

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from discover.pods.views import node_view, pod_view
-from discover.selection.objects import ClusterSnapshot, NodeView, PodView
+from discover.pods.views import ClusterSnapshot, NodeView, PodView, node_view, pod_view
 from tests.support.kube import bodies
 
 NOW = 1_767_225_600.0

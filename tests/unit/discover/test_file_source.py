@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from discover.common.source import Observation, Unsettled
-from discover.sources import file
-from discover.sources.file import FileSource
+from discover import sources
+from discover.sources import FileSource, Observation, Unsettled
 from hvd_elastic_ext.core.errors import SourceUnavailable
 from tests.support.waiting import wait_until
 
@@ -63,8 +62,8 @@ class Rig:
 @pytest.fixture
 def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     slow = Slow()
-    monkeypatch.setattr(file, "read_text", slow)
-    monkeypatch.setattr(file, "READ_TIMEOUT", 0.05)
+    monkeypatch.setattr(sources, "read_text", slow)
+    monkeypatch.setattr(sources, "READ_TIMEOUT", 0.05)
     rig = Rig(tmp_path, slow)
     yield rig
     slow.say("a:1\n")  # whoever still waits

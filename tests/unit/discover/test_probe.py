@@ -11,12 +11,8 @@ from pathlib import Path
 import pytest
 
 from discover import probe
-from discover.common.health import Health
 from discover.metrics import Metrics
-from discover.publish.server import Server
-from discover.publishing.addresses import UnixAddress
-from discover.publishing.latest import LatestPublication
-from discover.publishing.routes import Routes
+from discover.publish.server import Health, LatestPublication, Routes, Server, UnixAddress
 from tests.support.clock import ManualClock
 
 

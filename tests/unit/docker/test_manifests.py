@@ -12,7 +12,7 @@ import pytest
 
 from discover import cli
 from discover.daemon.settings import KubernetesSettings
-from discover.publishing.addresses import UnixAddress
+from discover.publish.server import UnixAddress
 from hvd_elastic_ext.launcher.cli.run_options import parse
 from tests.support import manifests, schemas
 from tests.support.manifests import Body, containers, documents, names, of_kind, pods, problems

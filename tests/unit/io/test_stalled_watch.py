@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from discover.sources.file import FileSource
+from discover.sources import FileSource
 from hvd_elastic_ext.io import file_watch
 from hvd_elastic_ext.launcher.sources import hosts
 from hvd_elastic_ext.launcher.sources.hosts import HostFeed, HostsFileSource

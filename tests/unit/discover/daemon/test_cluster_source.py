@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from discover.common.source import Observation, Unsettled
 from discover.daemon.cluster_source import CPU_SHARE, MAX_PAUSE, KubernetesSource, PodScope, _Looks, in_doubt_at
+from discover.daemon.once import explain
 from discover.metrics import Metrics
 from discover.pods.operators import HostRules, operator_named
-from discover.selection.explain import explain
-from discover.selection.selection import Selector
-from discover.selection.signal_table import BUILT_IN
+from discover.sources import Observation, Unsettled
 from discover.verdicts.damping import DampingLimits
+from discover.verdicts.signals import BUILT_IN
+from discover.verdicts.verdicts import Selector
 from discover.watch.reflector import WatchStatus
 from hvd_elastic_ext.core.errors import SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostSet

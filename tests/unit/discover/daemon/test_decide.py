@@ -6,8 +6,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from discover.app.decide import DaemonState, decide
-from discover.common.source import Observation, Unsettled
+from discover.daemon.loop import DaemonState, decide
+from discover.sources import Observation, Unsettled
 from hvd_elastic_ext.core.errors import BadHosts, SourceUnavailable
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.publication import Departure, Publication

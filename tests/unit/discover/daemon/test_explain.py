@@ -4,12 +4,10 @@ import json
 
 import pytest
 
-from discover.daemon.once import pods_table
-from discover.selection.explain import Row, as_json, explain
-from discover.selection.objects import Key, PodView
-from discover.selection.selection import Selection
+from discover.daemon.once import Row, as_json, explain, pods_table
+from discover.pods.views import Key, PodView
 from discover.verdicts.damping import DampingFacts, DampingLimits, DampingState, ProbeResults, decide_published
-from discover.verdicts.verdicts import Grade, Verdict, warnings_of
+from discover.verdicts.verdicts import Grade, Selection, Verdict, warnings_of
 from hvd_elastic_ext.core.hosts import Host
 
 REFUSED = ProbeResults(refused={"uid-w-5": "w-5 port 22: connection refused"})

@@ -5,14 +5,11 @@ import signal
 
 import pytest
 
-from discover.app.decide import DaemonState
-from discover.common.health import Health
-from discover.common.source import Observation, Unsettled
-from discover.daemon.loop import Daemon, EventQueue, Note, StopRequested
+from discover.daemon.loop import Daemon, DaemonState, EventQueue, Note, Publishers, StopRequested
 from discover.metrics import Metrics
 from discover.publish.files import PublishFailed
-from discover.publishing.latest import LatestPublication
-from discover.publishing.publishers import Publishers
+from discover.publish.server import Health, LatestPublication
+from discover.sources import Observation, Unsettled
 from hvd_elastic_ext.core.errors import BadHosts, SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication

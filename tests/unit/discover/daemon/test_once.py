@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from discover.common.source import Observation, Unsettled
-from discover.daemon.once import OnceLimits, OnceResult, observe_once, render
-from discover.selection.explain import Row
+from discover.daemon.once import OnceLimits, OnceResult, Row, observe_once, render
+from discover.sources import Observation, Unsettled
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostSet

@@ -2,10 +2,9 @@
 
 import pytest
 
+from discover.daemon.loop import FIRST_PAUSE, Publishers
 from discover.metrics import Metrics
-from discover.publish.files import PublishFailed
-from discover.publishing.file_lock import OwnedByOther
-from discover.publishing.publishers import FIRST_PAUSE, Publishers
+from discover.publish.files import OwnedByOther, PublishFailed
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication
 

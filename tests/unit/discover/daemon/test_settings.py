@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from discover.daemon.settings import StaticSettings
-from discover.publishing.addresses import TcpAddress, UnixAddress, parse_listen
+from discover.publish.server import TcpAddress, UnixAddress, parse_listen
 from hvd_elastic_ext.core.errors import UsageError
 
 

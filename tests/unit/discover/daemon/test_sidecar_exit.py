@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from discover.actions.sidecar_exit import ContainerWatch, ending
-from discover.selection.objects import Container, Key, PodView
+from discover.daemon.own_pod import ContainerWatch, ending
+from discover.pods.views import Container, Key, PodView
 from tests.support.clock import ManualClock
 
 

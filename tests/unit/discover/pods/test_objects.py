@@ -2,7 +2,7 @@
 
 import pytest
 
-from discover.selection.objects import older
+from discover.pods.views import older
 
 
 @pytest.mark.parametrize(

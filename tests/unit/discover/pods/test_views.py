@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discover.pods.views import MAX_TEXT, node_view, pod_view, unix_seconds
-from discover.selection.objects import Container, Key, Taint
+from discover.pods.views import MAX_TEXT, Container, Key, Taint, node_view, pod_view, unix_seconds
 from tests.support.kube import bodies
 
 BARE = {"metadata": {"name": "w-0", "namespace": "ns"}}

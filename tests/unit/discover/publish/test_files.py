@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from discover.publish.files import HostsFile, PublishFailed, Script, script_text
-from discover.publishing.file_lock import FileLock, OwnedByOther
+from discover.publish.files import FileLock, HostsFile, OwnedByOther, PublishFailed, Script, script_text
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication
 

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from discover.pods.views import Key, PodView
 from discover.publish.files import HostsFile, PublishFailed
 from discover.publish.overlap import Overlap, OverlapLimits, PublishedHosts, RunningHosts, overlap, still_valid
-from discover.selection.objects import Key, PodView
-from discover.selection.selection import Selection
-from discover.verdicts.verdicts import Grade, Verdict
+from discover.verdicts.verdicts import Grade, Selection, Verdict
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.publication import Departure, Publication
 from tests.support.clock import ManualClock

@@ -5,10 +5,8 @@ import threading
 
 import pytest
 
-from discover.common.health import LOOP_TIMEOUT, Health
 from discover.metrics import Metrics
-from discover.publishing.latest import LatestPublication
-from discover.publishing.routes import Routes
+from discover.publish.server import LOOP_TIMEOUT, Health, LatestPublication, Routes
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, from_json
 from tests.support.waiting import wait_until

@@ -9,13 +9,18 @@ import time
 
 import pytest
 
-from discover.common.health import Health
 from discover.metrics import Metrics
-from discover.publish.server import CannotListen, Server, servers_at
-from discover.publishing.addresses import TcpAddress, UnixAddress
-from discover.publishing.file_lock import OwnedByOther
-from discover.publishing.latest import LatestPublication
-from discover.publishing.routes import Routes
+from discover.publish.files import OwnedByOther
+from discover.publish.server import (
+    CannotListen,
+    Health,
+    LatestPublication,
+    Routes,
+    Server,
+    TcpAddress,
+    UnixAddress,
+    servers_at,
+)
 from hvd_elastic_ext.io import http_server as serving
 from tests.support.waiting import wait_until
 

@@ -6,10 +6,10 @@ from unittest.mock import Mock
 
 import pytest
 
+from discover.daemon.loop import Publishers
 from discover.metrics import Metrics
 from discover.publish.files import HostsFile
 from discover.publish.overlap import Overlap
-from discover.publishing.publishers import Publishers
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, parse_hosts_text
 from tests.support.clock import ManualClock

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from discover.pods.operators import HostRules, JobView, operator_named
+from discover.pods.views import NodeView
 from discover.reap.cluster_view import ClusterView
 from discover.reap.reaper import (
     EVICTED,
@@ -23,10 +24,8 @@ from discover.reap.reaper import (
     deleted,
     refused,
 )
-from discover.selection.objects import NodeView
-from discover.selection.selection import Selector
-from discover.selection.signal_table import BUILT_IN
-from discover.verdicts.verdicts import Grade
+from discover.verdicts.signals import BUILT_IN
+from discover.verdicts.verdicts import Grade, Selector
 from hvd_elastic_ext.core.hosts import Host
 from tests.support.kube import bodies
 from tests.unit.discover import pod_and_node_views

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discover.selection.objects import Key, PodView
-from discover.selection.selection import Selection
+from discover.pods.views import Key, PodView
 from discover.verdicts.damping import (
     ADDITION,
     REMOVAL,
@@ -18,7 +17,7 @@ from discover.verdicts.damping import (
     ProbeResults,
     decide_published,
 )
-from discover.verdicts.verdicts import Grade, Verdict
+from discover.verdicts.verdicts import Grade, Selection, Verdict
 from hvd_elastic_ext.core.hosts import Host
 
 LIMITS = DampingLimits(settle=0.5, damper=30.0, probe_wait=3.0)

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from discover.pods.operators import OPERATORS, HostRules, JobView
-from discover.selection.selection import Selection, Selector
-from discover.selection.signal_table import BUILT_IN
 from discover.verdicts.signal_config import with_rules
-from discover.verdicts.verdicts import Grade, Verdict, warnings_of
+from discover.verdicts.signals import BUILT_IN
+from discover.verdicts.verdicts import Grade, Selection, Selector, Verdict, warnings_of
 from tests.unit.discover.pod_and_node_views import NOW, node, picture, pod
 
 KEY = "example.com/ends"

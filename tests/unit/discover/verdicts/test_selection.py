@@ -11,13 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discover.pods.operators import CONTAINER_ANNOTATION, OPERATORS, SLOTS_ANNOTATION, HostRules, JobView
-from discover.pods.views import pod_view
-from discover.selection.node_signals import UNKNOWN_NODE_GRACE
-from discover.selection.objects import NodeView, PodView
-from discover.selection.selection import Selection, Selector
-from discover.selection.signal_table import BUILT_IN
+from discover.pods.views import NodeView, PodView, pod_view
 from discover.verdicts.signal_config import with_rules
-from discover.verdicts.verdicts import Grade, Verdict
+from discover.verdicts.signals import BUILT_IN
+from discover.verdicts.verdicts import UNKNOWN_NODE_GRACE, Grade, Selection, Selector, Verdict
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.publication import Publication, from_json, to_json
 from tests.support.kube import bodies
@@ -309,7 +306,7 @@ def test_only_what_changed_is_judged_again(monkeypatch: pytest.MonkeyPatch):
         calls[a_pod.key.name] += 1
         return ()
 
-    monkeypatch.setattr("discover.selection.selection.pod_signals", counting)
+    monkeypatch.setattr("discover.verdicts.verdicts.pod_signals", counting)
     pods = [pod(f"w-{number}", node=f"node-{number // 4}") for number in range(12)]
     snapshot = picture(pods, [node(f"node-{number}") for number in range(3)])
     look = selector()
@@ -401,9 +398,8 @@ def test_after_an_exception_the_next_selection_judges_every_pod(monkeypatch, wha
     def fails(*_: Any) -> Any:
         raise OverflowError("too far away")
 
-    where = "node_signals" if what == "node" else "selection"
     with monkeypatch.context() as broken:
-        broken.setattr(f"discover.selection.{where}.{what}_signals", fails)
+        broken.setattr(f"discover.verdicts.verdicts.{what}_signals", fails)
         for _ in range(2):  # it goes on to be seen for as long as it is there
             with pytest.raises(OverflowError):
                 one.select(NOW, gone, job=labels["job"])
@@ -426,7 +422,7 @@ def test_a_failed_look_forgets_nothing_that_no_event_repeats(monkeypatch):
         raise OverflowError("too far away")
 
     with monkeypatch.context() as broken:
-        broken.setattr("discover.selection.selection.pod_signals", fails)
+        broken.setattr("discover.verdicts.verdicts.pod_signals", fails)
         with pytest.raises(OverflowError):
             one.select(NOW + 30.0, later)
     after = one.select(NOW + 60.0, later)

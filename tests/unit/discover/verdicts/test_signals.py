@@ -9,12 +9,20 @@ from typing import Any
 import pytest
 
 from discover.pods.operators import OPERATORS, HostRules
-from discover.selection.objects import NodeView
-from discover.selection.selection import Selector
-from discover.selection.signal_table import BUILT_IN
+from discover.pods.views import NodeView
 from discover.verdicts.signal_config import as_rule, with_rules
-from discover.verdicts.signals import Deadline, Evidence, Finding, Signal, SignalClass, Table, node_signals, pod_signals
-from discover.verdicts.verdicts import Grade
+from discover.verdicts.signals import (
+    BUILT_IN,
+    Deadline,
+    Evidence,
+    Finding,
+    Signal,
+    SignalClass,
+    Table,
+    node_signals,
+    pod_signals,
+)
+from discover.verdicts.verdicts import Grade, Selector
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.config_file import read_config
 from tests.support.kube.bodies import condition, taint

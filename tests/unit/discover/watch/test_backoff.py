@@ -2,7 +2,7 @@
 
 import pytest
 
-from discover.common.backoff import LONGEST_PAUSE, RESET_AFTER, Backoff
+from discover.watch.policy import LONGEST_PAUSE, RESET_AFTER, Backoff
 
 
 def pauses(count: int, draw) -> list[float]:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from discover.common.source import Observation
 from discover.daemon.cluster_parts import KubeParts, ViewOf, _own_pod
 from discover.daemon.settings import KubernetesSettings
 from discover.pods.operators import JobView
 from discover.reap.events import EventObject
-from discover.selection.selection import Selection
+from discover.sources import Observation
 from discover.verdicts.damping import DampingResult, DampingState
+from discover.verdicts.verdicts import Selection
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 

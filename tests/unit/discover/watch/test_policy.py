@@ -2,11 +2,11 @@
 
 import pytest
 
-from discover.common.backoff import LONGEST_PAUSE
 from discover.watch.collection import RequestKind
 from discover.watch.policy import (
     ERRORS_BEFORE_RELIST,
     HIDDEN_PAUSE,
+    LONGEST_PAUSE,
     QUICK_RETRY,
     RULES,
     SERVER_START,

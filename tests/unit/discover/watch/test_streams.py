@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discover.kube.streams import MAX_LINE, LineSplitter, ListParser
+from discover.watch.reflector import MAX_LINE, LineSplitter, ListParser
 
 PODS = {
     "kind": "PodList",

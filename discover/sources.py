@@ -1,17 +1,90 @@
-"""Hosts from a file that a person, a script or the volume of a ConfigMap changes."""
+"""Where hosts come from: the interface of all sources, and the two that need no cluster.
+
+A source shows the whole present state each time it is read, so a change that nobody has noticed is in the next look.
+It never decides what follows from a look that has failed: see :func:`discover.daemon.loop.decide`.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-from discover.common.source import Observation, Unsettled
 from hvd_elastic_ext.core.errors import SourceUnavailable
-from hvd_elastic_ext.core.publication import parse_hosts_text
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.publication import Departure, parse_hosts_text
 from hvd_elastic_ext.io.file_watch import STOP_S, BeingWritten, FileWatch, read_text
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """The hosts that a source shows at one look: ``hosts`` are usable, ``departing`` are about to go. Their order has
+    no meaning.
+
+    ``doubt``: why this may be outdated; else empty.
+    """
+
+    hosts: HostSet
+    departing: tuple[Departure, ...] = ()
+    doubt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """The source is changing at this moment. This is an error only if it lasts. ``where`` and ``why`` are as in
+    :class:`SourceUnavailable`.
+    """
+
+    where: str
+    why: str
+
+
+class Source(Protocol):
+    """Returns the present hosts, and reports when to read them again.
+
+    :meth:`read` returns the whole present state, even if changes were missed. A source never decides what follows from
+    a failed look.
+    """
+
+    def start(self, changed: Callable[[], None]) -> None:
+        """Begin to watch. The source calls ``changed``, from any thread, when :meth:`read` may return something new."""
+
+    def read(self) -> Observation | Unsettled:
+        """Look now.
+
+        Raises :class:`SourceUnavailable` if the source cannot be read now, :class:`BadHosts` if its content is not a
+        list of hosts.
+        """
+
+    def stop(self) -> None:
+        """End the watch and its threads. May be called again, and before :meth:`start`."""
+
+
+# --- a fixed list
+
+
+class StaticSource:
+    """A fixed list of hosts."""
+
+    def __init__(self, hosts: HostSet) -> None:
+        self._sight = Observation(hosts)
+
+    def start(self, changed: Callable[[], None]) -> None:
+        """Does nothing; ``changed`` is never called."""
+
+    def read(self) -> Observation:
+        """Return the hosts, always as the same object."""
+        return self._sight
+
+    def stop(self) -> None:
+        """Does nothing, because there is no thread."""
+
+
+# --- a file
+
 
 READ_TIMEOUT: Final = 0.3
 """Seconds that a look waits for a read. Most reads take milliseconds; that of an empty file takes one second. A read

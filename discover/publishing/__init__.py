@@ -1,6 +1,0 @@
-"""Where hosts are published, and how each place is kept up to date.
-
-Belongs here: files and HTTP.
-
-Never here: which hosts exist.
-"""
