@@ -187,21 +187,6 @@ def test_what_events_are_about_may_come_to_be_known(writing: Writing) -> None:
     assert rig.texts() == [told("a")]
 
 
-def test_events_are_about_the_job_that_the_daemon_follows_or_else_about_its_own_pod(
-    writing: Writing, tmp_path: Path
-) -> None:
-    uid = writing.kube.put("pods", bodies.pod("launcher"))["metadata"]["uid"]
-    kubeconfig = writing.kube.kubeconfig(tmp_path / "of-daemon")
-    settings = KubernetesSettings(job="digits", kubeconfig=kubeconfig, own_pod="launcher")
-    parts = KubeParts(settings, metrics=Metrics(writing.clock), clock=writing.clock)
-    parts.source = SimpleNamespace(job=JobView(uid="job-uid"))  # type: ignore[assignment]
-    assert parts.event_object() == JOB
-    parts.source = SimpleNamespace(job=None)  # type: ignore[assignment]
-    assert parts.event_object() == EventObject("v1", "Pod", "default", "launcher", uid)
-    writing.kube.remove("pods", "launcher")
-    assert parts.event_object() is None
-
-
 def test_what_cannot_be_told_is_told_when_the_server_is_back_and_all_later_pods_with_the_next_event(
     writing: Writing,
 ) -> None:
@@ -265,23 +250,6 @@ def test_a_writer_of_events_ends_while_the_server_never_answers(writing: Writing
 
 
 # The way to the server
-
-
-def test_a_token_that_was_replaced_is_read_anew(kube: KubeServer, tmp_path: Path) -> None:
-    old, new = kube.access.issue("admin", "system:masters"), kube.access.issue("admin", "system:masters")
-    file = tmp_path / "token"
-    file.write_text(old)
-    sender = Cluster(Access(str(kube.kubeconfig(tmp_path / "kubeconfig", token_file=file)))).sender()
-    pods = path_of("v1", "pods", "default")
-    assert sender.send("GET", pods)["kind"] == "PodList"
-    file.write_text(new)
-    kube.access.revoke(old)
-    assert sender.send("GET", pods)["kind"] == "PodList"
-    assert kube.counts.answers(401) == 1
-    kube.access.revoke(new)
-    with pytest.raises(ApiError, match="Unauthorized"):
-        sender.send("GET", pods)
-    sender.close()
 
 
 def test_over_tls_nobody_is_trusted_but_the_cluster(kube_tls: KubeServer, tmp_path: Path) -> None:

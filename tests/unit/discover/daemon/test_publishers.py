@@ -68,24 +68,6 @@ def test_a_place_owned_by_another_ends_it(manual_clock):
         Publishers([Way(failing=OwnedByOther("x"))], Metrics(manual_clock)).bring_to(NEWS, now=0.0)
 
 
-class Handing(Way):
-    """A way out that takes everything and brings it out elsewhere."""
-
-    problem = ""
-
-
-def test_a_background_publisher_is_always_called_and_its_problem_reported(manual_clock):
-    way = Handing()
-    outlets = Publishers([way], Metrics(manual_clock))
-    assert outlets.bring_to(NEWS, now=0.0) == ""
-    way.problem = "the server is away"
-    for now in (0.1, 0.2):
-        assert outlets.bring_to(NEWS, now=now) == "the server is away"
-    assert way.calls == 3
-    way.problem = ""
-    assert outlets.bring_to(NEWS, now=0.3) == ""
-
-
 def test_closing_the_publishers_closes_each_of_them(manual_clock):
     ways = [Way(), Way()]
     Publishers(ways, Metrics(manual_clock)).close()

@@ -112,15 +112,6 @@ def test_rule_13_after_a_401_the_token_is_reloaded_and_one_retry_has_no_pause(as
     assert (twice.reload_credentials, twice.pause) == (True, 0.8)
 
 
-def test_rule_16_what_is_forbidden_and_optional_is_hidden_and_tried_every_minute():
-    hidden = step(State(), Reason.FORBIDDEN, optional=True)
-    assert hidden.hidden
-    assert 0.9 * HIDDEN_PAUSE <= hidden.pause <= 1.1 * HIDDEN_PAUSE
-    again = step(hidden.state, Reason.FORBIDDEN, optional=True)
-    assert again.pause == hidden.pause
-    assert step(again.state, Ending.DONE, version="3", optional=True).state.next is RequestKind.WATCH
-
-
 def test_a_right_that_is_taken_away_from_a_watch_is_seen_at_the_next_list():
     lost = step(WATCHING, Reason.FORBIDDEN, optional=True)
     assert (lost.state.next, lost.hidden) == (RequestKind.RELIST, False)

@@ -86,8 +86,8 @@ def test_a_view_is_one_object_until_the_next_look_and_none_before_the_first_publ
         )
 
     source: Any = SimpleNamespace(evaluation=None, nodes=None, job=None)
-    idle: list[bool] = []
-    scenes = ViewOf(source, "advice", stands_by=lambda: bool(idle))
+    settled = [True]
+    scenes = ViewOf(source, "advice", only_if=lambda: settled[0])
     assert scenes() is None
     source.evaluation = evaluation(started=False)
     assert scenes() is None
@@ -98,5 +98,5 @@ def test_a_view_is_one_object_until_the_next_look_and_none_before_the_first_publ
     assert scenes() is first
     source.evaluation = evaluation(started=True)
     assert scenes() is not first
-    idle.append(True)
+    settled[0] = False
     assert scenes() is None
