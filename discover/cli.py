@@ -136,9 +136,9 @@ def build_parser() -> argparse.ArgumentParser:
         help="kubernetes: --job NAME; file: --watch PATH; static: --hosts a:4,b:4",
     )
     source.add_argument("--watch", metavar="PATH", help="file of host:slots lines to follow")
-    source.add_argument("--hosts", metavar="HOST:SLOTS,...", help="hosts to publish, for ever")
+    source.add_argument("--hosts", metavar="HOST:SLOTS,...", help="hosts to publish")
     source.add_argument(
-        "--slots", type=int, metavar="N", help="slots of hosts named without (default: an error), or of every pod"
+        "--slots", type=int, metavar="N", help="slots of every pod, or of hosts without (default: an error)"
     )
     _add_kubernetes_options(parser.add_argument_group("with --source kubernetes"))
     outputs = parser.add_argument_group("where they are published")
@@ -161,38 +161,44 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_kubernetes_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--namespace", metavar="NS", help="where the job is (default: that of the credentials)")
-    group.add_argument("--job", metavar="NAME", help="whose worker pods are the hosts")
+    group.add_argument("--job", metavar="NAME", help="job whose worker pods are the hosts")
     group.add_argument(
         "--operator",
         metavar="KIND",
         help=f"what makes the pods: {', '.join(OPERATORS)} (default: mpi; custom with --selector)",
     )
     group.add_argument("--selector", metavar="LABELS", help="labels of the worker pods, if not those of --operator")
-    group.add_argument("--host-name", metavar="TEMPLATE", help="name of a pod's host, as {name}.{namespace}.pod")
-    group.add_argument("--cluster-domain", metavar="DOMAIN", help="put after .svc (default: left to the resolver)")
+    group.add_argument("--host-name", metavar="TEMPLATE", help="name of a pod's host, such as {name}.{namespace}.pod")
     group.add_argument(
-        "--container", metavar="NAME", help="whose GPUs are the slots and whose restarts count (default: the first)"
+        "--cluster-domain", metavar="DOMAIN", help="put after .svc in names (default: left to the resolver)"
+    )
+    group.add_argument(
+        "--container",
+        metavar="NAME",
+        help="its GPUs are the slots, and its restarts count (default: the first container)",
     )
     group.add_argument(
         "--gpu-resource",
         action="append",
         metavar="NAME",
-        help=f"whose limit is a pod's slots, too, as nvidia.com/mig-*; may be repeated (always: {', '.join(GPUS)})",
+        help=f"its limit counts as slots, too, as nvidia.com/mig-*; may be repeated (always: {', '.join(GPUS)})",
     )
     group.add_argument("--kubeconfig", metavar="FILE", help="default: the pod's own account, else the user's file")
     group.add_argument(
-        "--admission-probe", metavar="tcp:PORT", help="what a new pod must answer on, or none (default: tcp:22)"
+        "--admission-probe", metavar="tcp:PORT", help="port on which a new pod must answer, or none (default: tcp:22)"
     )
     group.add_argument("--signals", metavar="FILE", help="further signals that a host is going away, in YAML")
     group.add_argument(
         "--settle",
         type=durations.time,
         metavar=durations.METAVAR,
-        help=f"how long additions gather (default: {SETTLE:g})",
+        help=f"how long new hosts are collected, to be published together (default: {SETTLE:g})",
     )
     group.add_argument("--node-selector", metavar="LABELS", help="labels of the nodes to watch (default: all nodes)")
     group.add_argument(
-        "--exit-with-container", metavar="NAME", help="end with this container of the own pod (no native sidecars)"
+        "--exit-with-container",
+        metavar="NAME",
+        help="end when this container of the own pod ends (without native sidecars)",
     )
     group.add_argument("--own-pod", metavar="NAME", help="the pod this runs in (default: named like this host)")
     group.add_argument(
@@ -205,7 +211,7 @@ def _add_kubernetes_options(group: argparse._ArgumentGroup) -> None:
         "--reap-failed",
         action="store_true",
         default=None,
-        help="delete the job's pods that have failed, so that new ones are made (takes the right to; not with --once)",
+        help="delete failed pods of the job, so that new ones are made (needs the right to; has no effect with --once)",
     )
 
 

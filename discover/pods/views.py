@@ -218,7 +218,7 @@ def node_view(raw: object) -> NodeView:
 
 
 def unix_seconds(text: object) -> float | None:
-    """Return a time of the API (RFC 3339, any fraction, any offset) in Unix seconds; None if ``text`` is no time."""
+    """Return a time of the API (RFC 3339, any fraction, any offset) in Unix seconds; None if ``text`` is not a time."""
     return _unix_seconds(text) if isinstance(text, str) else None
 
 
@@ -243,7 +243,7 @@ def _identity(raw: object, kind: str) -> tuple[Mapping[str, Any], Mapping[str, A
         raise ValueError(f"a {kind.lower()} is a JSON object, not {type(raw).__name__}")
     said = raw.get("kind", kind)  # items of a list have no kind
     if said != kind:
-        raise ValueError(f"this is a {said!r:.40} and no {kind}")
+        raise ValueError(f"this is a {said!r:.40}, not a {kind}")
     metadata = _table(raw, "metadata")
     name = _text(metadata, "name")
     if not name:

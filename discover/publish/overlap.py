@@ -124,11 +124,6 @@ class Overlap:
         self._shown: tuple[PublishedHosts, ...] | None = None
         self._reason = ""
 
-    @property
-    def keeps(self) -> bool:
-        """Whether a survivor is kept now, so that the hosts may change without a new publication."""
-        return bool(self._reason)
-
     def publish(
         self, publication: Publication, *, before: Callable[[], HostSet], write: Callable[[HostSet], None]
     ) -> None:

@@ -366,6 +366,6 @@ class _UnixServer(HttpServer):
 
     def server_bind(self) -> None:
         # No client may connect before the mode is right. On Linux, bind gives the file the mode of the socket.
-        # The umask is no way: it belongs to the whole process, and other threads make files meanwhile.
+        # Not by the umask: it belongs to the whole process, and other threads make files meanwhile.
         os.fchmod(self.socket.fileno(), 0o600)
         super().server_bind()

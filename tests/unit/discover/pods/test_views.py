@@ -145,8 +145,8 @@ def test_times_are_read_in_every_form_that_rfc_3339_has(text, seconds):
     [
         (None, "a pod is a JSON object, not NoneType"),
         ([], "a pod is a JSON object, not list"),
-        ({"kind": "Status", "metadata": {"name": "x"}}, "this is a 'Status' and no Pod"),
-        ({"kind": "Node", "metadata": {"name": "x", "namespace": "ns"}}, "this is a 'Node' and no Pod"),
+        ({"kind": "Status", "metadata": {"name": "x"}}, "this is a 'Status', not a Pod"),
+        ({"kind": "Node", "metadata": {"name": "x", "namespace": "ns"}}, "this is a 'Node', not a Pod"),
         ({}, "a pod without metadata.name"),
         ({"metadata": {"name": 7}}, "a pod without metadata.name"),
         ({"metadata": {"name": "x"}}, "pod 'x' has no metadata.namespace"),
