@@ -21,15 +21,14 @@ from hvd_elastic_ext.io.file_watch import STOP_S, BeingWritten, FileWatch, read_
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The hosts that a source shows at one look: ``hosts`` are usable, ``departing`` are about to go. Their order has
-    no meaning.
-
-    ``doubt``: why this may be outdated; else empty.
-    """
+    """The hosts that a source shows at one look. Their order has no meaning."""
 
     hosts: HostSet
+    """Those that can be used."""
     departing: tuple[Departure, ...] = ()
+    """Those that are about to go."""
     doubt: str = ""
+    """Why this may be outdated; else empty."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,14 +65,14 @@ def connect_error(name: str, port: int, *, timeout: float) -> str:
 
 @dataclass(slots=True)
 class _Pending:
-    """A host that is not admitted yet. ``due``: when to probe it next (monotonic seconds). ``queued``: it is in the
-    queue, or a probe of it runs.
-    """
+    """A host that is not admitted yet."""
 
     host: Host
     due: float
+    """When to probe it next (monotonic seconds)."""
     wanted: bool = True
     queued: bool = False
+    """It is in the queue, or a probe of it runs."""
     failures: int = 0
 
 

@@ -51,15 +51,15 @@ JOB_TIMEOUT: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodScope:
-    """Which pods are followed and how they become hosts. ``selector``: the user's own label selector, "" without one.
-    ``node_selector``: labels of the nodes to watch, "" for all nodes.
-    """
+    """Which pods are followed and how they become hosts."""
 
     namespace: str
     job: str
     rules: HostRules
     selector: str = ""
+    """The user's own label selector, "" without one."""
     node_selector: str = ""
+    """Labels of the nodes to watch, "" for all nodes."""
 
 
 @dataclass(frozen=True, slots=True)

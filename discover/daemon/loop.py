@@ -42,30 +42,31 @@ Seen = Observation | Unsettled | ElasticError
 class DaemonState:
     """What the daemon knows before a look.
 
-    ``life`` names this run of the daemon. ``seniority``: the hosts in the order in which they came; until the first
-    publication, those of an earlier run. ``last``: the last publication. ``seen``: the last observation, which has the
-    same hosts as ``last``. ``unsettled_since`` is in monotonic seconds.
+    ``life`` names this run of the daemon.
     """
 
     life: str
     seniority: HostSet = field(default_factory=HostSet)
+    """The hosts in the order in which they came; until the first publication, those of an earlier run."""
     last: Publication | None = None
+    """The last publication."""
     seen: Observation | None = None
+    """The last observation, which has the same hosts as ``last``."""
     unsettled_since: float | None = None
+    """In monotonic seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublicationDecision:
-    """``state.last`` is what should be published. ``news``: this look has changed it.
-
-    ``followed``: the look gave an observation. ``problem``: why it gave none, or why the observation is in doubt; else
-    empty.
-    """
+    """``state.last`` is what should be published."""
 
     state: DaemonState
     news: bool = False
+    """This look has changed it."""
     problem: str = ""
+    """Why the look gave no observation, or why that is in doubt; else empty."""
     followed: bool = False
+    """The look gave an observation."""
 
 
 def decide(now: float, state: DaemonState, seen: Seen) -> tuple[PublicationDecision, str]:
@@ -205,9 +206,10 @@ class Note(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """A signal or a part of the daemon asks the loop to end. ``why`` is for the log."""
+    """A signal or a part of the daemon asks the loop to end."""
 
     why: str
+    """For the log."""
     exit_code: int
 
 

@@ -22,21 +22,23 @@ TURN = 0.02
 
 @dataclass(frozen=True, slots=True)
 class OnceLimits:
-    """How long to wait, in seconds. ``settle``: until a file is written completely. ``listed``: for the first answer of
-    a cluster. ``probes``: for pods that wait to be added.
-    """
+    """How long to wait, in seconds."""
 
     settle: float = 2.0
+    """Until a file is written completely."""
     listed: float = 30.0
+    """For the first answer of a cluster."""
     probes: float = 3.0
+    """For pods that wait to be added."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnceResult:
-    """``rows`` is None for a source without pods."""
+    """The result of one look."""
 
     observation: Observation
     rows: tuple[Row, ...] | None = None
+    """None for a source without pods."""
 
 
 def observe_once(
@@ -128,19 +130,20 @@ def _waiting(rows: Sequence[Row]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One pod. ``verdict``: see :func:`verdict_word`. ``published``: as a usable host. ``deadline`` is in Unix
-    seconds.
-    """
+    """One pod."""
 
     pod: str
     verdict: str
+    """See :func:`verdict_word`."""
     reason: str
     published: bool
+    """As a usable host."""
     host: str = ""
     slots: int | None = None
     node: str = ""
     uid: str = ""
     deadline: float | None = None
+    """In Unix seconds."""
     advisory: str = ""
 
 

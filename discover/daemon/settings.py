@@ -55,35 +55,38 @@ _SELECTOR: Final = re.compile(r"[A-Za-z0-9._/=!,() -]+", re.ASCII)
 class KubernetesSettings:
     """Follow the pods of ``job``, made by ``operator``, or those of ``selector``.
 
-    ``namespace``: None is that of the credentials. ``kubeconfig``: None is the pod's own account, or the user's file.
-    ``gpu_resources``: further resources whose limits count as slots. ``probe``: the TCP port that a new host must
-    answer on; None probes no host. ``settle``: seconds for which new hosts are collected. ``signals``: a file of
-    further signals. ``node_selector``: labels of the nodes to watch; "" is all nodes. ``own_pod``: the pod that the
-    daemon runs in; "" is the pod with the name of this host. ``exit_with``: a container of that pod; the daemon ends
-    when this container ends. ``events``: write Events about the job. ``reap``: delete pods of the job that have failed,
-    or whose node shuts down.
-
     Raises :class:`UsageError`.
     """
 
     job: str = ""
     operator: str = "mpi"
     namespace: str | None = None
+    """None is that of the credentials."""
     selector: str = ""
     slots: int | None = None
     host_name: str = ""
     domain: str = ""
     container: str = ""
     gpu_resources: tuple[str, ...] = ()
+    """Further resources whose limits count as slots."""
     kubeconfig: Path | None = None
+    """None is the pod's own account, or the user's file."""
     probe: int | None = 22
+    """The TCP port that a new host must answer on; None probes no host."""
     signals: Path | None = None
+    """A file of further signals."""
     settle: float = SETTLE
+    """Seconds for which new hosts are collected."""
     node_selector: str = ""
+    """Labels of the nodes to watch; "" is all nodes."""
     exit_with: str = ""
+    """A container of the daemon's own pod: the daemon ends when this container ends."""
     own_pod: str = ""
+    """The pod that the daemon runs in; "" is the pod with the name of this host."""
     events: bool = True
+    """Report pods that run and are not hosts, in Events about the job."""
     reap: bool = False
+    """Delete pods of the job that have failed, or whose node shuts down."""
     kind: ClassVar[str] = "kubernetes"
 
     def __post_init__(self) -> None:
@@ -121,11 +124,13 @@ class KubernetesSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outputs:
-    """Where to publish. ``script``: a script that prints ``hosts_file``. ``listen``: addresses to serve HTTP on."""
+    """Where to publish."""
 
     hosts_file: Path | None = None
     script: Path | None = None
+    """A script that prints ``hosts_file``."""
     listen: tuple[Address, ...] = ()
+    """Addresses to serve HTTP on."""
 
     def __post_init__(self) -> None:
         if self.script is not None and self.hosts_file is None:
@@ -139,13 +144,12 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All settings. ``once``: look and publish once, and print the result in the form ``output``, ``table`` or
-    ``json``.
-    """
+    """All settings."""
 
     source: FileSettings | StaticSettings | KubernetesSettings
     outputs: Outputs
     once: bool = False
+    """Look and publish once, and print the result in the form ``output``, ``table`` or ``json``."""
     output: str = "table"
 
     def __post_init__(self) -> None:

@@ -37,36 +37,36 @@ OPERATORS: Final[Mapping[str, WorkloadKind]] = {each.operator: each for each in 
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """The fields that are kept of the object above the pods. ``selector``: its own, if it selects its pods,
-    else "". ``finished``: the job has succeeded, or has failed for good.
-    """
+    """The fields that are kept of the object above the pods."""
 
     uid: str = ""
     slots_per_worker: int | None = None
     selector: str = ""
+    """Its own, if it selects its pods, else ""."""
     labels: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     annotations: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     finished: bool = False
+    """The job has succeeded, or has failed for good."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRules:
     """How pods become hosts.
 
-    ``slots``: the slots of pods without the annotation. ``host_name``: a template with :data:`PLACEHOLDERS`.
-    ``domain``: the cluster's domain, put after ``.svc``; "" leaves it to the resolver. ``container``: the container
-    whose limits and restarts count; "" is the first one (for restarts see :func:`life_of`). ``resources``: see
-    :data:`GPUS`.
-
     Raises :class:`UsageError`.
     """
 
     operator: WorkloadKind
     slots: int | None = None
+    """The slots of pods without the annotation."""
     host_name: str = ""
+    """A template with :data:`PLACEHOLDERS`."""
     domain: str = ""
+    """The cluster's domain, put after ``.svc``; "" leaves it to the resolver."""
     container: str = ""
+    """The container whose limits and restarts count; "" is the first one (for restarts see :func:`life_of`)."""
     resources: tuple[str, ...] = GPUS
+    """See :data:`GPUS`."""
 
     def __post_init__(self) -> None:
         check_slots(self.slots)

@@ -33,35 +33,35 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition of a pod or node. ``status``: "True", "False" or "Unknown". ``since``: its last transition in Unix
-    seconds, if known.
-    """
+    """A condition of a pod or node."""
 
     type: str
     status: str
+    """As the API has it: the text True, False or Unknown."""
     reason: str = ""
     message: str = ""
     since: float | None = None
+    """Its last transition in Unix seconds, if known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """A taint of a node. ``added``: in Unix seconds, None if the server gives no time (it gives one for NoExecute
-    only).
-    """
+    """A taint of a node."""
 
     key: str
     value: str = ""
     effect: str = ""
     added: float | None = None
+    """In Unix seconds, None if the server gives no time (it gives one for NoExecute only)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """One of a pod's containers, except init containers. ``limits``: quantities as the pod has them."""
+    """One of a pod's containers, except init containers."""
 
     name: str
     limits: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    """Quantities as the pod has them."""
     finished: int | None = None
     """The exit code, if the container has ended and is not restarted."""
     life: str = ""
@@ -70,22 +70,22 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """One pod. ``version``: its resourceVersion. ``deleting``: its deletionTimestamp in Unix seconds; this is the end
-    of its grace period, not the time of the request. ``owner``: the UID of its controller. ``grace``: seconds for its
-    containers to end. ``started``: when its kubelet accepted it, in Unix seconds.
-    """
+    """One pod."""
 
     key: Key
     uid: str
     version: str
+    """Its resourceVersion."""
     phase: str = ""
     reason: str = ""
     node: str = ""
     deleting: float | None = None
+    """Its deletionTimestamp in Unix seconds; this is the end of its grace period, not the time of the request."""
     conditions: tuple[Condition, ...] = ()
     labels: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     annotations: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     owner: str = ""
+    """The UID of its controller."""
     hostname: str = ""
     subdomain: str = ""
     ip: str = ""
@@ -93,7 +93,9 @@ class PodView:
     host_network: bool = False
     containers: tuple[Container, ...] = ()
     grace: float = 30.0
+    """Seconds for its containers to end."""
     started: float | None = None
+    """When its kubelet accepted it, in Unix seconds."""
 
     @property
     def id(self) -> Key:
@@ -107,14 +109,16 @@ class PodView:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node. ``version``: its resourceVersion. ``unschedulable``: it is cordoned and gets no new pods."""
+    """One node."""
 
     key: Key
     uid: str
     version: str
+    """Its resourceVersion."""
     conditions: tuple[Condition, ...] = ()
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
+    """It is cordoned and gets no new pods."""
     labels: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     annotations: Mapping[str, str] = field(default_factory=lambda: NOTHING)
 
@@ -126,10 +130,11 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """All known pods and nodes. ``nodes``: None while the daemon may not read them."""
+    """All known pods and nodes."""
 
     pods: Mapping[Key, PodView]
     nodes: Mapping[str, NodeView] | None
+    """None while the daemon may not read them."""
 
 
 def older(version: str, than: str) -> bool:

@@ -13,17 +13,19 @@ from hvd_elastic_ext.core.hosts import Host
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """``published``: hosts by the UID of their pods. ``notes``: further reasons why a pod is not a host. ``nodes``:
-    None if the daemon may not read them. ``job``: None if it is not known. ``advice``: the part of a failed pod's
-    reason that tells people what to do.
-    """
+    """One look at the cluster."""
 
     verdicts: tuple[Verdict, ...] = ()
     published: Mapping[str, Host] = field(default_factory=dict)
+    """Hosts by the UID of their pods."""
     notes: Mapping[Key, str] = field(default_factory=dict)
+    """Further reasons why a pod is not a host."""
     nodes: Mapping[str, NodeView] | None = None
+    """None if the daemon may not read them."""
     job: JobView | None = None
+    """None if it is not known."""
     advice: str = ""
+    """The part of a failed pod's reason that tells people what to do."""
 
     def owns(self, verdict: Verdict) -> bool:
         """Whether a pod belongs to the job: by its controller if the job is known, else by its labels alone."""

@@ -108,9 +108,10 @@ def _text(late: list[Verdict], view: ClusterView, limits: EventLimits) -> str:
 
 @dataclass(frozen=True, slots=True)
 class EventObject:
-    """The object that Events are about. ``version`` is its ``apiVersion``."""
+    """The object that Events are about."""
 
     version: str
+    """Its ``apiVersion``."""
     kind: str
     namespace: str
     name: str
@@ -119,11 +120,12 @@ class EventObject:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One Event that is to be sent. ``name`` makes it unique; ``at`` is in Unix seconds."""
+    """One Event that is to be sent. ``name`` makes it unique."""
 
     name: str
     text: str
     at: float
+    """In Unix seconds."""
 
 
 class EventWriter:

@@ -39,42 +39,47 @@ FAILED, EVICTED, SHUTTING_DOWN = "failed", "evicted", "shutdown"
 
 @dataclass(frozen=True, slots=True)
 class ReapLimits:
-    """Times in seconds. ``linger``: how long a failed pod stays before it is deleted, so that people can see it.
-    ``handed``: how long a pod that runs stays, so that its departure is published before. ``per_minute``: how many pods
-    at most are deleted in a minute. ``again``: the pause between two deletions of pods of one name; each deletion
-    doubles it, up to ``longest``. The count of a name's deletions ends after ``2 * longest`` seconds without one.
-    """
+    """Times in seconds."""
 
     linger: float = 5.0
+    """How long a failed pod stays before it is deleted, so that people can see it."""
     handed: float = 2.0
+    """How long a pod that runs stays, so that its departure is published before."""
     per_minute: int = 20
+    """How many pods at most are deleted in a minute."""
     again: float = 10.0
+    """The pause between two deletions of pods of one name; each deletion doubles it, up to ``longest``. The count of a
+    name's deletions ends after ``2 * longest`` seconds without one.
+    """
     longest: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """``cause`` is one of FAILED, EVICTED and SHUTTING_DOWN; ``why`` is for people."""
+    """A pod that is to be deleted."""
 
     key: Key
     uid: str
     cause: str
+    """One of FAILED, EVICTED and SHUTTING_DOWN."""
     why: str
+    """For people."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReapState:
-    """State between looks; times in monotonic seconds. ``since``: from when each pod should be deleted, by UID.
-    ``done``: UIDs of pods whose deletion was requested. ``recent``: the times of the requests within the last minute.
-    ``names``: for each name of a pod, how often it was deleted and when last. ``refused``: for each pod whose deletion
-    failed, the back-off and when it is requested again, by UID.
-    """
+    """State between looks; times in monotonic seconds."""
 
     since: Mapping[str, float] = field(default_factory=dict)
+    """From when each pod should be deleted, by UID."""
     done: frozenset[str] = frozenset()
+    """UIDs of pods whose deletion was requested."""
     recent: tuple[float, ...] = ()
+    """The times of the requests within the last minute."""
     names: Mapping[Key, tuple[int, float]] = field(default_factory=dict)
+    """For each name of a pod, how often it was deleted and when last."""
     refused: Mapping[str, tuple[Backoff, float]] = field(default_factory=dict)
+    """For each pod whose deletion failed, the back-off and when it is requested again, by UID."""
 
 
 def decide_deletions(

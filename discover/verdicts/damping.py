@@ -44,10 +44,12 @@ class DampingLimits:
 
 @dataclass(frozen=True, slots=True)
 class ProbeResults:
-    """``admitted``: the probe keys of hosts that have answered. ``refused``: why others have not, by probe key."""
+    """What the probe of new hosts has found so far."""
 
     admitted: Collection[str] = ()
+    """The probe keys of hosts that have answered."""
     refused: Mapping[str, str] = field(default_factory=dict)
+    """Why others have not, by probe key."""
     admits_all: bool = False
     """There is no probe: every pod counts as admitted."""
 

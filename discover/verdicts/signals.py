@@ -78,39 +78,40 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """One row of the table.
-
-    ``object``: one of :data:`OBJECTS`. ``kind``: one of :data:`KINDS`. ``key``: the key of the taint, label or
-    annotation, the type of the condition, or the name of the field. ``value``, ``effect``, ``status``, ``reasons`` and
-    ``message`` (a part of the object's message) restrict the signal; None, () and "" match everything. ``only_on``:
-    labels that the object must also have. ``says``: the text for people.
-    """
+    """One row of the table."""
 
     name: str
     object: str
+    """One of :data:`OBJECTS`."""
     kind: str
+    """One of :data:`KINDS`."""
     key: str
+    """The key of the taint, label or annotation, the type of the condition, or the name of the field."""
     category: SignalClass
     says: str
+    """The text for people."""
     value: str | None = None
+    """This field and the next four restrict the signal; None, () and "" match everything."""
     effect: str | None = None
     status: str | None = None
     reasons: tuple[str, ...] = ()
     message: str = ""
+    """A part of the object's message."""
     only_on: tuple[tuple[str, str], ...] = ()
+    """Labels that the object must also have."""
     evidence: Evidence = Evidence.NOTICE
     deadline: Deadline | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A signal that an object has. ``since``: in Unix seconds, None if the server gives no time. ``detail``: its reason
-    or value.
-    """
+    """A signal that an object has."""
 
     signal: Signal
     since: float | None = None
+    """In Unix seconds, None if the server gives no time."""
     detail: str = ""
+    """Its reason or value."""
 
     def deadline(self, *, first_seen: float, grace: float) -> float | None:
         """Return when the object will be gone, in Unix seconds; None if unknown. ``first_seen``: when the signal was

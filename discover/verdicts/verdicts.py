@@ -35,25 +35,27 @@ class Grade(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``host``: always set for USABLE; for LEAVING, ABSENT and GONE if it is known; else None. ``deadline`` is in Unix
-    seconds. ``advisory``: a warning with which this host may stay but may not be added; "" without one.
-    """
+    """What one pod is now, and why."""
 
     pod: PodView
     grade: Grade
     reason: str
     host: Host | None = None
+    """Always set for USABLE; for LEAVING, ABSENT and GONE if it is known; else None."""
     deadline: float | None = None
+    """In Unix seconds."""
     advisory: str = ""
+    """A warning with which this host may stay but may not be added; "" without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveSignal:
-    """A finding, and when it was first seen (Unix seconds). ``subject``: ``pod``, ``node NAME`` or ``job``."""
+    """A finding, and when it was first seen (Unix seconds)."""
 
     finding: Finding
     first_seen: float
     subject: str
+    """``pod``, ``node NAME`` or ``job``."""
 
     def deadline(self, grace: float) -> float | None:
         """Return when the object will be gone, in Unix seconds; None if unknown. ``grace``: the pod's, in seconds."""

@@ -24,14 +24,15 @@ class RequestKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request. ``version``: where RELIST and WATCH begin. ``more``: the server's token for the next page of a list.
-    ``ends``: seconds after which the server should end a WATCH.
-    """
+    """One request."""
 
     ask: RequestKind
     version: str = ""
+    """Where RELIST and WATCH begin."""
     more: str = ""
+    """The server's token for the next page of a list."""
     ends: int = 0
+    """Seconds after which the server should end a WATCH."""
 
 
 class Collection(Protocol):

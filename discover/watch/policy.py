@@ -27,10 +27,12 @@ RESET_AFTER: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """``failures``: how many in a row. ``at``: when the last one was (monotonic seconds)."""
+    """Failures of requests, one after the other."""
 
     failures: int = 0
+    """How many in a row."""
     at: float | None = None
+    """When the last one was (monotonic seconds)."""
 
     def failed(self, now: float, jitter: float) -> tuple[Backoff, float]:
         """Count a failure at ``now``; return ``(new state, seconds to wait)``.
@@ -84,57 +86,56 @@ class Pause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The next request (``ask``) and its pause. ``else_``: the next request after the server has answered only errors
-    for :data:`ERRORS_BEFORE_RELIST` seconds.
-    """
+    """The next request (``ask``) and its pause."""
 
     ask: RequestKind
     wait: Pause
     reload_credentials: bool = False
     else_: RequestKind | None = None
+    """The next request after the server has answered only errors for :data:`ERRORS_BEFORE_RELIST` seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of a request. ``why`` is for people. ``version``: the newest that is known afterwards. ``lived``: seconds
-    that a watch was open. ``retry_after``: seconds that the server asks to wait.
-    """
+    """The end of a request."""
 
     ending: Ending | Reason
     why: str = ""
+    """For people."""
     version: str = ""
+    """The newest that is known afterwards."""
     lived: float = 0.0
+    """Seconds that a watch was open."""
     retry_after: float | None = None
+    """Seconds that the server asks to wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """State of one reflector; times in monotonic seconds. ``next`` and ``version``: its next request.
-
-    ``tried``: the one attempt without a pause was made. ``broken_since``: from when the server has answered only
-    SERVER_ERROR at this version. ``allowed``: a request has succeeded once. ``forbidden_since``: when requests were
-    first refused, without a watch since then that lasted.
-    """
+    """State of one reflector; times in monotonic seconds. ``next`` and ``version``: its next request."""
 
     next: RequestKind = RequestKind.PAGED
     version: str = ""
     backoff: Backoff = field(default_factory=Backoff)
     tried: bool = False
+    """The one attempt without a pause was made."""
     broken_since: float | None = None
+    """From when the server has answered only SERVER_ERROR at this version."""
     allowed: bool = False
+    """A request has succeeded once."""
     forbidden_since: float | None = None
+    """When requests were first refused, without a watch since then that lasted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Wait ``pause`` seconds, then send ``state.next``. ``hidden``: the daemon may not read the objects and knows none
-    of them.
-    """
+    """Wait ``pause`` seconds, then send ``state.next``."""
 
     state: State
     pause: float = 0.0
     reload_credentials: bool = False
     hidden: bool = False
+    """The daemon may not read the objects and knows none of them."""
 
 
 _Rules = dict[tuple[RequestKind, Ending | Reason], Rule]

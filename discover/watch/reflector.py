@@ -49,13 +49,12 @@ V = TypeVar("V", PodView, NodeView)
 
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[V]):
-    """A kind of objects. ``view`` makes a view of an API object. ``optional``: the daemon can work without them, so
-    after a 403 they count as hidden.
-    """
+    """A kind of objects. ``view`` makes a view of an API object."""
 
     name: str
     view: Callable[[object], V]
     optional: bool = False
+    """The daemon can work without them, so after a 403 they count as hidden."""
 
 
 PODS: Final[Resource[PodView]] = Resource("pods", pod_view)
@@ -64,21 +63,21 @@ NODES: Final[Resource[NodeView]] = Resource("nodes", node_view, optional=True)
 
 @dataclass(frozen=True, slots=True)
 class WatchStatus:
-    """How well a collection is followed; times in monotonic seconds.
-
-    ``listed``: a complete list has arrived once, or the server refuses to give one (``hidden``). ``in_sync_at``: when
-    all objects were last known with certainty, None if never. ``last_event_at``: when a watch last sent something or
-    was opened. ``watching``: a watch is open. ``problem``: why the last request failed, else empty. ``problem_since``:
-    when the first of these failures was, without a watch between them that lasted.
-    """
+    """How well a collection is followed; times in monotonic seconds."""
 
     listed: bool = False
+    """A complete list has arrived once, or the server refuses to give one (``hidden``)."""
     hidden: bool = False
     in_sync_at: float | None = None
+    """When all objects were last known with certainty, None if never."""
     last_event_at: float | None = None
+    """When a watch last sent something or was opened."""
     watching: bool = False
+    """A watch is open."""
     problem: str = ""
+    """Why the last request failed, else empty."""
     problem_since: float | None = None
+    """When the first of these failures was, without a watch between them that lasted."""
 
     def failed(self, now: float, why: str, *, lived: float) -> WatchStatus:
         """Return the status after a request has failed. ``why``: the reason. ``lived``: seconds that a watch was
