@@ -7,7 +7,7 @@ import os
 import random
 import socket
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from discover.daemon.admission_probe import TcpProbe
 from discover.daemon.cluster_source import Evaluation, KubernetesSource, PodScope
@@ -23,12 +23,14 @@ from discover.verdicts.damping import DampingLimits
 from discover.verdicts.signal_config import with_rules
 from discover.verdicts.signals import BUILT_IN, Table
 from discover.verdicts.verdicts import Selector
-from discover.watch.cluster import Cluster
 from discover.watch.collection import Sender
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.io.config_file import read_config
 from hvd_elastic_ext.io.kube.errors import ApiError, Reason, client_needed
 from hvd_elastic_ext.io.kube.paths import path_of
+
+if TYPE_CHECKING:
+    from discover.watch.cluster import Cluster
 
 GENERATION: Final = 50_000
 """So many new objects start a run of Python's garbage collector."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from discover.daemon.admission_probe import TcpProbe
 from discover.metrics import ClusterMetrics
@@ -25,13 +25,15 @@ from discover.verdicts.damping import (
 )
 from discover.verdicts.verdicts import Selection, Selector, warnings_of
 from discover.watch.audit import WatchAudit
-from discover.watch.cluster import Cluster
 from discover.watch.lookups import Lookups
 from discover.watch.reflector import NODES, PODS, Reflector, WatchStatus
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import SourceUnavailable, UsageError
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.io.kube.errors import ApiError, Reason
+
+if TYPE_CHECKING:
+    from discover.watch.cluster import Cluster
 
 DOUBT_AFTER: Final = 10.0
 """After so many seconds of a problem with the server, the known hosts are reported as doubtful. They stay in use."""
@@ -40,7 +42,7 @@ CPU_SHARE: Final = 0.15
 """The share of one core that looks at the cluster may use. If changes are faster, one look takes several."""
 
 BURST: Final = 0.5
-"""Seconds of computing that are free before that share applies: enough for a few hundred single removals."""
+"""Seconds of computing that are free before that share applies, so that few changes are never delayed."""
 
 MAX_PAUSE: Final = 0.1
 """Most seconds by which that share delays the next look."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from hvd_elastic_ext.io.kube.client import Client
 from hvd_elastic_ext.io.kube.errors import ApiError, Reason
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.io.kube.client import Client
 
 
 class RequestKind(Enum):
