@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -25,20 +26,49 @@ from discover.sources import Observation
 from discover.verdicts.damping import DampingResult, DampingState
 from discover.verdicts.signals import BUILT_IN
 from discover.verdicts.verdicts import Grade, Selection, Verdict
-from discover.watch.cluster import Cluster
+from discover.watch.cluster import Cluster, Timeouts
 from discover.watch.collection import Sender
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.io.kube.access import Access
 from hvd_elastic_ext.io.kube.errors import ApiError
 from hvd_elastic_ext.io.kube.paths import path_of
-from tests.contract.discover.writing import Writing
+from tests.support.clock import ManualClock
 from tests.support.kube import bodies, cluster_events, statuses
 from tests.support.kube.server import KubeServer
-from tests.support.manifests import problems
+from tests.support.manifests import documents, problems
 from tests.support.waiting import wait_until
 
 LIMITS = EventLimits()
 JOB = EventObject("kubeflow.org/v2beta1", "MPIJob", "default", "digits", "job-uid")
+
+
+ACCOUNT = "hvd-launcher-digits"
+
+
+class Writing:
+    """One server, and daemons that may do what ``files`` of the manifests allow; without any, everything. Time is
+    virtual.
+    """
+
+    def __init__(self, kube: KubeServer, folder: Path, *files: str, read: float = 10.0) -> None:
+        self.kube = kube
+        self.clock = ManualClock()
+        self._folder = folder
+        self._timeouts = Timeouts(connect=5.0, of_list=read)
+        self._token = kube.access.issue_for("default", ACCOUNT) if files else None
+        self._numbers = itertools.count()
+        kube.apply(each for file in files for each in documents(file) if each["kind"] != "MPIJob")
+        self._made: list[Sender] = []
+
+    def sender(self) -> Sender:
+        config = self.kube.kubeconfig(self._folder / f"kubeconfig-{next(self._numbers)}", token=self._token)
+        sender = Cluster(Access(str(config)), timeouts=self._timeouts).sender()
+        self._made.append(sender)
+        return sender
+
+    def close(self) -> None:
+        for each in self._made:
+            each.close()
 
 
 @pytest.fixture
