@@ -189,27 +189,30 @@ class _Pods:
     @classmethod
     def of(cls, facts: DampingFacts, state: DampingState) -> _Pods:
         """Group the verdicts of a selection."""
-        made = cls()
+        made, before, usable = cls(), state.published, Grade.USABLE
         for verdict in facts.selection.verdicts:
             uid, grade = verdict.pod.uid, verdict.grade
-            if grade is Grade.UNFIT:
-                continue
-            published = uid in state.published
-            if state.earlier and grade is not Grade.GONE and verdict.host is not None:
-                known = verdict.host.name in state.earlier
-                made.known_before = made.known_before or known
-                published = published or known
-            if grade is Grade.USABLE:
-                if published:
+            if grade is usable and uid in before:  # nearly all of them
+                made.kept[uid] = verdict
+            elif grade is usable:
+                if made._known(verdict, state):
                     made.kept[uid] = verdict
                 else:
                     made.newcomer(verdict, facts.answers)
             elif grade is Grade.ABSENT:
-                if published or uid in state.silent:
+                if made._known(verdict, state) or uid in before or uid in state.silent:
                     made.silent[uid] = verdict
-            elif verdict.host is not None:
+            elif grade is not Grade.UNFIT and verdict.host is not None:
+                if grade is Grade.LEAVING:
+                    made._known(verdict, state)
                 made.departures.append(Departure(verdict.host.name, verdict.reason, verdict.deadline))
         return made
+
+    def _known(self, verdict: Verdict, state: DampingState) -> bool:
+        """Whether an earlier run of the daemon published the host; record it in ``known_before``."""
+        known = verdict.host is not None and verdict.host.name in state.earlier
+        self.known_before = self.known_before or known
+        return known
 
     def newcomer(self, verdict: Verdict, answers: ProbeResults) -> None:
         """Count a usable pod as a new one."""

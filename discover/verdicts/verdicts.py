@@ -83,11 +83,13 @@ def warnings_of(verdicts: Iterable[Verdict]) -> Mapping[tuple[str, str], int]:
     a new one is not added), ``absent`` (the pod is silent).
     """
     counts: Counter[tuple[str, str]] = Counter()
+    usable = Grade.USABLE
     for each in verdicts:
-        if each.grade is Grade.USABLE and each.advisory:
+        if each.grade is not usable:
+            if (follows := _FOLLOWS.get(each.grade)) is not None:
+                counts[_source(each.reason), follows] += 1
+        elif each.advisory:
             counts[_source(each.advisory), "advisory"] += 1
-        elif each.grade in _FOLLOWS:
-            counts[_source(each.reason), _FOLLOWS[each.grade]] += 1
     return counts
 
 
