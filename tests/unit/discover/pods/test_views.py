@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discover.pods.views import MAX_TEXT, Container, Key, Taint, node_view, pod_view, unix_seconds
+from discover.pods.views import MAX_TEXT, Container, Key, Taint, node_view, older, pod_view, unix_seconds
 from tests.support.kube import bodies
 
 BARE = {"metadata": {"name": "w-0", "namespace": "ns"}}
@@ -176,3 +176,18 @@ def test_whatever_stands_in_an_object_it_is_a_view_or_refused(junk, where, more)
             junk.update({"conditions": more, "containers": more, "taints": more, "containerStatuses": more})
     for view in (pod_view, node_view):
         view(body)
+
+
+@pytest.mark.parametrize(
+    ("version", "than", "is_older"),
+    [
+        ("9", "10", True),
+        ("10", "9", False),
+        ("10", "10", False),
+        ("99999999999999999999", "100000000000000000000", True),
+        *((odd, "10", False) for odd in ("", "abc", "0x1", "007", "-1", "٣")),
+        *(("10", odd, False) for odd in ("", "abc", "0x1", "007", "-1", "٣")),
+    ],
+)
+def test_versions_compare_as_numbers_of_any_length_and_others_not_at_all(version, than, is_older):
+    assert older(version, than) is is_older
