@@ -132,7 +132,7 @@ class EventRig:
         self.writer.turn()
 
     def texts(self) -> list[str]:
-        return [each["message"] for each in self.writing.kube.all("events")]
+        return sorted(each["message"] for each in self.writing.kube.all("events"))
 
 
 def told(names: str) -> str:
