@@ -252,9 +252,12 @@ class NodeSignalTracker:
         ``nodes``: None if the daemon may not read them. ``used``: nodes that pods run on. ``exists``: see
         :meth:`discover.verdicts.verdicts.Selector.select`.
         """
+        if nodes is None:
+            self._held, self._missed = {}, {}
+            return
         held: dict[str, tuple[NodeView | None, NodeSignals]] = {}
         missed: dict[str, float] = {}
-        for name in used if nodes is not None else ():
+        for name in used:
             node, before = nodes.get(name), self._held.get(name)
             if node is None:
                 since = missed[name] = min(now, self._missed.get(name, now))

@@ -57,7 +57,7 @@ class Told:
 
     def knows(self, *pods: PodView) -> None:
         self.companion._reflector._known = {pod.key: pod for pod in pods}
-        self.companion._reflector._outdated = None
+        self.companion._reflector._outdated = True
         self.companion._look(True)
 
 
