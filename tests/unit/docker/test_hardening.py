@@ -36,7 +36,7 @@ EVERY_CONTAINER = [
 
 def test_all_files_with_pods_are_listed() -> None:
     assert {name for name in names() if pods(name)} == set(WITH_PODS)
-    assert len(EVERY_CONTAINER) == 14
+    assert len(EVERY_CONTAINER) == 13
 
 
 @pytest.mark.parametrize(("name", "role", "container"), EVERY_CONTAINER)
