@@ -5,7 +5,7 @@
     │   ├── SourceUnavailable       a host list cannot be read now
     │   ├── StoreFailed             an operation of storage failed               checkpoint/format/errors.py
     │   ├── TransferFailed          a commit was not sent to another host        checkpoint/transfer/transfer.py
-    │   ├── PublishFailed           hosts could not be published                 discover/publishing/files.py
+    │   ├── PublishFailed           hosts could not be published                 discover/publish/files.py
     │   ├── NotScaled               hosts could not be requested                 launcher/scaling/scalers.py
     │   ├── NoSignal                a signal has no value now                    launcher/scaling/signals.py
     │   └── BeingWritten            a file is read while it is written           io/file_watch.py
