@@ -165,6 +165,10 @@ def test_ranks_that_have_left_while_there_was_no_launcher_may_have_been_told_to_
     play("left a b; well a; well b; expect a b; sees spawned 2 <20; goes-on; until a b; goes-on; no struck")
 
 
+def test_a_rank_that_failed_while_there_was_no_launcher_has_not_left_with_the_other_one() -> None:
+    play("left a b; well a 137; expect a b; run 2; well b; run 0.2; goes-on; sees spawned 2 <20; until a b; goes-on")
+
+
 @pytest.mark.parametrize("text", SIGNALLED.values(), ids=SIGNALLED)
 def test_an_agent_that_is_sent_a_signal(text: str) -> None:
     play(text)
