@@ -246,6 +246,19 @@ def test_since_when_something_is_blocked_is_known_to_the_next_launcher_too() -> 
     known = from_json(to_json(ledger, 100.0, wall=1000.0), 7.0, wall=1020.0)
     assert known.blocked(7.0, PLAIN).since == 7.0 - 20.0 - 85.0
     assert HealthLedger().block(host, None, "").blocked(1.0, PLAIN).since is None, "of an earlier version"
+    unreached = faults((10.0, Cause.UNREACHABLE, PLAIN, None))
+    assert unreached.block(host, 500.0, "").blocked(18.0, PLAIN).since == 10.0, "the cooldown is known"
+    assert unreached.block(host, 12.0, "", at=5.0).blocked(18.0, PLAIN).since == 10.0, "the block by hand is over"
+
+
+def test_of_several_blocks_the_one_that_ends_last_is_told() -> None:
+    ledger = faults((0.0, Cause.CRASHED, PLAIN, 1)).block(Subject("host", "a"), 500.0, "bad fan")
+    assert ledger.blocked(1.0, PLAIN, 1)[1:3] == ("host a is blocked by hand: bad fan", 500.0)
+
+
+def test_slots_that_fail_together_are_not_blocked_beside_their_host() -> None:
+    ledger = faults(*((float(slot), Cause.CRASHED, PLAIN, slot) for slot in range(2)))
+    assert [str(each) for each, record in ledger.records.items() if record.blocked(1.0)] == ["host a"]
 
 
 def test_clearing_forgets_everything_the_faults_that_led_there_too() -> None:

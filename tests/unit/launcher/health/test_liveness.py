@@ -7,7 +7,18 @@ import re
 
 import pytest
 
-from hvd_elastic_ext.launcher.health.stalls import FINISHED_S, STILL_S, Member, left_waiting, stall, uneven
+from hvd_elastic_ext.launcher.health.stalls import (
+    FINISHED_S,
+    MAX_NAMED,
+    STILL_S,
+    Member,
+    absence,
+    ended_early,
+    left_waiting,
+    named,
+    stall,
+    uneven,
+)
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 from tests.unit.launcher.scenarios import play
 
@@ -115,7 +126,7 @@ def ended(rank: int, step: int) -> Member:
 
 
 def member(rank: int, still_s: float, *, waiting: bool = False) -> Member:
-    return Member(ProcessId(Seat("abc"[rank], 0), 1), rank, 100.0 - still_s, waiting)
+    return Member(ProcessId(Seat("abcdefghi"[rank], 0), 1), rank, 100.0 - still_s, waiting)
 
 
 def waits(rank: int, still_s: float) -> Member:
@@ -190,3 +201,35 @@ def test_ranks_that_did_more_steps_than_others_are_told_at_the_end(
     done: list[Member], more: dict[Seat, int], says: str | None
 ) -> None:
     assert uneven(done, more) == (says and f"not all ranks did the same number of steps: {says}")
+
+
+@pytest.mark.parametrize(
+    ("absent", "said"),
+    [
+        ([member(1, 31.0), member(2, 40.0)], "b[0], c[0], no progress for 31 s"),
+        ([member(1, 31.0), member(2, 29.0)], "b[0], no progress for 31 s"),
+        ([waits(1, 31.0)], None),
+        ([member(1, 29.0)], None),
+    ],
+)
+def test_members_that_the_next_world_waits_for_are_named_if_they_stand_still_and_wait_for_nobody(
+    absent: list[Member], said: str | None
+) -> None:
+    found = absence(100.0, absent, 30.0, waiting=1)
+    assert (None if found is None else found.reason) == (said and f"the next world waits for {said}")
+
+
+def test_as_many_ranks_and_slots_are_named_as_a_line_takes() -> None:
+    most = [member(rank, 1.0) for rank in range(MAX_NAMED)]
+    assert named(most) == "ranks 0, 1, 2, 3, 4, 5, 6 and 7"
+    assert named([*most, member(8, 1.0)]) == "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 1 more"
+    seats = [Seat("b", slot) for slot in range(MAX_NAMED)]
+    assert ", b[7] still train: " in ended_early([ended(0, 5)], seats)
+    assert ", b[7] and 1 more still train: " in ended_early([ended(0, 5)], [*seats, Seat("c", 0)])
+
+
+def test_who_trains_on_after_others_are_done_is_told_what_follows() -> None:
+    assert ended_early([ended(0, 5)], [Seat("b", 0)]) == (
+        "rank 0 (a[0]) ended training after step 5, and b[0] still trains: do all ranks do the same number of steps? "
+        "b[0] goes on without it: no process joins, and the job ends when training ends there"
+    )
