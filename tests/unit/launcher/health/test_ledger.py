@@ -256,11 +256,6 @@ def test_of_several_blocks_the_one_that_ends_last_is_told() -> None:
     assert ledger.blocked(1.0, PLAIN, 1)[1:3] == ("host a is blocked by hand: bad fan", 500.0)
 
 
-def test_slots_that_fail_together_are_not_blocked_beside_their_host() -> None:
-    ledger = faults(*((float(slot), Cause.CRASHED, PLAIN, slot) for slot in range(2)))
-    assert [str(each) for each, record in ledger.records.items() if record.blocked(1.0)] == ["host a"]
-
-
 def test_clearing_forgets_everything_the_faults_that_led_there_too() -> None:
     ledger = faults((0.0, Cause.CRASHED, PLAIN, 0)).cleared(Subject("slot", "a", "", 0))
     assert not ledger.blocked(1.0, PLAIN, 0).blocked

@@ -96,6 +96,7 @@ def test_what_a_look_finds_decides_the_next_act_and_when(
         (8, [], 1, 5, 5),  # a guess never requests more than there were
         (8, [], 1, 0, 8),
         (1, [8], 1, 5, 1),
+        (4, [1], 2, 0, 4),
     ],
 )
 def test_as_many_workers_are_asked_for_as_the_job_needs(

@@ -42,6 +42,11 @@ def test_sizes_that_are_not_allowed_are_not_enough() -> None:
     assert decide(1.0, SleepFacts(0.0, 5, enough_since=0.0), limits, None).act is SleepAction.WAKE
 
 
+def test_as_many_as_the_smallest_world_needs_are_enough_also_if_the_first_one_needed_more() -> None:
+    limits = WorldLimits(start=4, least=2, settle_s=0.0)
+    assert decide(1.0, SleepFacts(0.0, 2, enough_since=0.0), limits, None).act is SleepAction.WAKE
+
+
 def test_hosts_that_are_blocked_do_not_count() -> None:
     hosts = HostSet((Host("a", 2), Host("c", 8)))
     strike = Strike.of(Cause.UNREACHABLE, Host("c", 8), None, at=0.0)
