@@ -27,7 +27,7 @@ from hvd_elastic_ext.simulate.cluster.times import Times
 from hvd_elastic_ext.simulate.in_place import in_place
 from hvd_elastic_ext.simulate.job import Result, Work, simulate
 from hvd_elastic_ext.simulate.measured import Measured
-from hvd_elastic_ext.simulate.restart import Restarted, restarted
+from hvd_elastic_ext.simulate.versus import Restarted, restarted
 from hvd_elastic_ext.simulate.study import Study
 from hvd_elastic_ext.simulate.traces import assumed, files, synthetic
 from hvd_elastic_ext.simulate.traces.rows import Trace

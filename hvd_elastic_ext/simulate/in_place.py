@@ -1,7 +1,7 @@
 """Estimates a job of stock Horovod on the same trace: it continues in place with the remaining hosts, and waits for
 newcomers.
 
-The arithmetic is that of :mod:`~hvd_elastic_ext.simulate.restart`, with differences: a change costs the other hosts no
+The arithmetic is that of :mod:`~hvd_elastic_ext.simulate.versus`, with differences: a change costs the other hosts no
 start; a new host stops training until its processes have booted; a commit in memory saves the steps before it, as long
 as one of its holders is left. If none is left, all start again from the newest checkpoint.
 """
@@ -12,7 +12,7 @@ import math
 
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.simulate.cluster.times import Times
-from hvd_elastic_ext.simulate.restart import Loop, Restarted
+from hvd_elastic_ext.simulate.versus import Loop, Restarted
 from hvd_elastic_ext.simulate.traces.rows import Trace
 
 

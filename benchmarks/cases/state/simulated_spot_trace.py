@@ -25,7 +25,7 @@ from hvd_elastic_ext.simulate import measured, options
 from hvd_elastic_ext.simulate.cluster.times import Times
 from hvd_elastic_ext.simulate.in_place import in_place as in_place_of
 from hvd_elastic_ext.simulate.job import simulate
-from hvd_elastic_ext.simulate.restart import restarted
+from hvd_elastic_ext.simulate.versus import restarted
 from hvd_elastic_ext.simulate.traces.rows import Row, Trace, checked
 
 SEEDS: Final = range(10)

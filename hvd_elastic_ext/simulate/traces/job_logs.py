@@ -17,7 +17,7 @@ from hvd_elastic_ext.core.hosts import name_error
 from hvd_elastic_ext.simulate.traces import columns
 from hvd_elastic_ext.simulate.traces.assumed import Assumed
 from hvd_elastic_ext.simulate.traces.columns import MISSING
-from hvd_elastic_ext.simulate.traces.levels import Level, Levels, Pool, levels
+from hvd_elastic_ext.simulate.traces.published import Level, Levels, Pool, levels
 from hvd_elastic_ext.simulate.traces.rows import brief
 
 HELIOS: Final = (

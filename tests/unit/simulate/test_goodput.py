@@ -17,7 +17,7 @@ from hvd_elastic_ext.simulate.cluster.virtual_time import Sim
 from hvd_elastic_ext.simulate.command import main
 from hvd_elastic_ext.simulate.in_place import in_place
 from hvd_elastic_ext.simulate.job import Work, simulate
-from hvd_elastic_ext.simulate.restart import restarted
+from hvd_elastic_ext.simulate.versus import restarted
 from hvd_elastic_ext.simulate.traces import assumed, files, synthetic
 from hvd_elastic_ext.simulate.traces.rows import Row, Trace, checked, written
 

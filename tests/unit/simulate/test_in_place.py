@@ -5,7 +5,7 @@ from __future__ import annotations
 from hvd_elastic_ext.simulate import options
 from hvd_elastic_ext.simulate.cluster.times import Times
 from hvd_elastic_ext.simulate.in_place import in_place
-from hvd_elastic_ext.simulate.restart import Restarted
+from hvd_elastic_ext.simulate.versus import Restarted
 from hvd_elastic_ext.simulate.traces.rows import parsed
 
 TIMES = Times(step_s=1.0, every=8, agent_s=5.0, boot_s=10.0, join_s=2.0, sync_s=1.0, load_s=2.0, write_s=0.0)

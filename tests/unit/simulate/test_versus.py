@@ -6,7 +6,7 @@ import pytest
 
 from hvd_elastic_ext.simulate import options
 from hvd_elastic_ext.simulate.cluster.times import Times
-from hvd_elastic_ext.simulate.restart import Restarted, restarted
+from hvd_elastic_ext.simulate.versus import Restarted, restarted
 from hvd_elastic_ext.simulate.traces.rows import parsed
 
 TIMES = Times(step_s=1.0, agent_s=5.0, boot_s=10.0, join_s=2.0, sync_s=1.0, load_s=2.0, write_s=10.0)
