@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hvd_elastic_ext.core.goodput import ROUNDING, Miscounted
-from hvd_elastic_ext.simulate.cluster.commits import Commit
 from hvd_elastic_ext.simulate.cluster.observer import Observer
-from hvd_elastic_ext.simulate.cluster.processes import Process, World
+from hvd_elastic_ext.simulate.cluster.processes import Commit, Process, World
 from hvd_elastic_ext.simulate.cluster.times import Times
 from hvd_elastic_ext.simulate.cluster.virtual_time import Sim
 

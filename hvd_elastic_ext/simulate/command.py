@@ -24,13 +24,12 @@ from hvd_elastic_ext.report.job_report import build_report
 from hvd_elastic_ext.simulate import measured as journals
 from hvd_elastic_ext.simulate import options, study, table
 from hvd_elastic_ext.simulate.cluster.times import Times
-from hvd_elastic_ext.simulate.in_place import in_place
 from hvd_elastic_ext.simulate.job import Result, Work, simulate
 from hvd_elastic_ext.simulate.measured import Measured
-from hvd_elastic_ext.simulate.versus import Restarted, restarted
 from hvd_elastic_ext.simulate.study import Study
-from hvd_elastic_ext.simulate.traces import assumed, files, synthetic
+from hvd_elastic_ext.simulate.traces import files, published, synthetic
 from hvd_elastic_ext.simulate.traces.rows import Trace
+from hvd_elastic_ext.simulate.versus import Restarted, in_place, restarted
 
 HERE: Final = Path(__file__).parent
 SAMPLE: Final = HERE / "sample.csv"
@@ -220,7 +219,7 @@ def _traces(args: argparse.Namespace, measured: Measured | None) -> Callable[[in
         return synthetic.parsed(args.synthetic).trace
     if measured is not None and args.trace is None:
         return lambda seed: measured.trace
-    return files.read(args.trace or SAMPLE, assumed.parsed(args.assume or ""))
+    return files.read(args.trace or SAMPLE, published.assumptions(args.assume or ""))
 
 
 def _journalled(args: argparse.Namespace, found: Study) -> Result:

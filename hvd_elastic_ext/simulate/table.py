@@ -12,8 +12,8 @@ from hvd_elastic_ext.launcher.health.host_requests import duration
 from hvd_elastic_ext.simulate.accounting import CATEGORIES
 from hvd_elastic_ext.simulate.job import Result
 from hvd_elastic_ext.simulate.measured import Measured
-from hvd_elastic_ext.simulate.versus import Restarted
 from hvd_elastic_ext.simulate.study import Choice, Spread, percent_worse, spread
+from hvd_elastic_ext.simulate.versus import Restarted
 
 
 def of_job(results: Sequence[Result], *, priced: bool = False) -> str:

@@ -23,10 +23,10 @@ from benchmarks.model import Case, Figure, Timing, Trial, Values
 from benchmarks.steps import Stamp
 from hvd_elastic_ext.simulate import measured, options
 from hvd_elastic_ext.simulate.cluster.times import Times
-from hvd_elastic_ext.simulate.in_place import in_place as in_place_of
 from hvd_elastic_ext.simulate.job import simulate
-from hvd_elastic_ext.simulate.versus import restarted
 from hvd_elastic_ext.simulate.traces.rows import Row, Trace, checked
+from hvd_elastic_ext.simulate.versus import in_place as in_place_of
+from hvd_elastic_ext.simulate.versus import restarted
 
 SEEDS: Final = range(10)
 PEER_SEEDS: Final = range(200)

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from hvd_elastic_ext.simulate.cluster.commits import Commit
-from hvd_elastic_ext.simulate.cluster.processes import WITHIN, Message, Process
+from hvd_elastic_ext.simulate.cluster.processes import WITHIN, Commit, Message, Process
 from hvd_elastic_ext.simulate.cluster.times import AGAIN_MOST_S, AGAIN_S, RESEND_S
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from hvd_elastic_ext.simulate.cluster.commits import Commit
-from hvd_elastic_ext.simulate.cluster.processes import WITHIN, World
+from hvd_elastic_ext.simulate.cluster.processes import WITHIN, Commit, World
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.simulate.cluster.agent import Agent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hvd_elastic_ext.simulate.cluster.commits import Commit
+from hvd_elastic_ext.simulate.cluster.processes import Commit
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.simulate.cluster.agent import Agent

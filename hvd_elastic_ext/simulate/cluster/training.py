@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
 
-from hvd_elastic_ext.simulate.cluster.commits import Commit, elect
 from hvd_elastic_ext.simulate.cluster.observer import Observer
-from hvd_elastic_ext.simulate.cluster.processes import Process, Track, World, candidates
+from hvd_elastic_ext.simulate.cluster.processes import Commit, Process, Track, World, candidates, elect
 from hvd_elastic_ext.simulate.cluster.times import Times
 from hvd_elastic_ext.simulate.cluster.virtual_time import Sim
 from hvd_elastic_ext.worker.calls.meeting import Row, meet

@@ -11,8 +11,7 @@ from typing import Final
 
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.simulate.traces.assumed import NOTHING, UNITS, Assumed
-from hvd_elastic_ext.simulate.traces.published import Level, Levels, Pool, levels
+from hvd_elastic_ext.simulate.traces.published import NOTHING, UNITS, Assumed, Level, Levels, Pool, levels
 from hvd_elastic_ext.simulate.traces.rows import MAX_HOSTS, shown, whole
 
 HEADER = "time,count"

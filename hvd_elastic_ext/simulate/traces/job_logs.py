@@ -14,10 +14,17 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import name_error
-from hvd_elastic_ext.simulate.traces import columns
-from hvd_elastic_ext.simulate.traces.assumed import Assumed
-from hvd_elastic_ext.simulate.traces.columns import MISSING
-from hvd_elastic_ext.simulate.traces.published import Level, Levels, Pool, levels
+from hvd_elastic_ext.simulate.traces.published import (
+    MISSING,
+    Assumed,
+    Level,
+    Levels,
+    Pool,
+    count_of,
+    levels,
+    moment,
+    table,
+)
 from hvd_elastic_ext.simulate.traces.rows import brief
 
 HELIOS: Final = (
@@ -38,7 +45,7 @@ def philly(text: str, *, where: str, assumed: Assumed) -> Levels:
         times = attempt.get("start_time"), attempt.get("end_time")
         if any(time is None or time in MISSING for time in times):
             continue  # by the authors' notes: an error in the log, or the attempt was still running
-        begun, ended = (columns.moment(place, attempt, name) for name in ("start_time", "end_time"))
+        begun, ended = (moment(place, attempt, name) for name in ("start_time", "end_time"))
         if ended < begun:
             raise UsageError(f"{place}: end_time is before start_time; correct it, or leave the attempt out")
         for host, names in _machines(place, attempt):
@@ -100,11 +107,11 @@ def helios(text: str, *, where: str, assumed: Assumed) -> Levels:
     """Read a job log of Helios. Raises :class:`UsageError` that names the line."""
     assumed.only(("gpus", "vc"), where=where, what="a job log of Helios")
     changes = list[tuple[float, int]]()
-    for place, values in columns.table(text, where=where, needed=NEEDED, known=HELIOS):
-        gpus = columns.number(place, values, "gpu_num")
+    for place, values in table(text, where=where, needed=NEEDED, known=HELIOS):
+        gpus = count_of(place, values, "gpu_num")
         if not gpus or (assumed.vc and values["vc"] != assumed.vc) or values["start_time"] in MISSING:
             continue
-        begun, ended = (columns.moment(place, values, name) for name in ("start_time", "end_time"))
+        begun, ended = (moment(place, values, name) for name in ("start_time", "end_time"))
         if ended < begun:
             raise UsageError(f"{place}: end_time is before start_time; correct it, or leave it out")
         changes += ((begun, gpus), (ended, -gpus))

@@ -17,10 +17,18 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import name_error
-from hvd_elastic_ext.simulate.traces import columns
-from hvd_elastic_ext.simulate.traces.assumed import Assumed
-from hvd_elastic_ext.simulate.traces.columns import MISSING
-from hvd_elastic_ext.simulate.traces.published import Level, Levels, Pool, levels
+from hvd_elastic_ext.simulate.traces.published import (
+    MISSING,
+    Assumed,
+    Level,
+    Levels,
+    Pool,
+    count_of,
+    levels,
+    moment,
+    price_of,
+    table,
+)
 
 AWS: Final = ("Timestamp", "InstanceType", "ProductDescription", "AvailabilityZone", "SpotPrice")
 AWS_ALSO: Final = ("AvailabilityZoneId",)
@@ -37,7 +45,7 @@ def aws(text: str, *, where: str, assumed: Assumed) -> Levels:
     rows = _entries(text, where=where) if text.lstrip().startswith("{") else _lines(text, where=where)
     found: dict[tuple[float, Pool], Level] = {}
     for place, values in rows:
-        at, price = columns.moment(place, values, "Timestamp"), columns.price(place, values, "SpotPrice")
+        at, price = moment(place, values, "Timestamp"), price_of(place, values, "SpotPrice")
         pool = _pool(place, values, "AvailabilityZone", assumed)
         if str(values["ProductDescription"]).startswith(LINUX) and pool is not None:
             found[at, pool] = Level(at, pool, assumed.hosts if price <= assumed.max_price else 0, price)
@@ -47,11 +55,11 @@ def aws(text: str, *, where: str, assumed: Assumed) -> Levels:
 def spotlake(text: str, *, where: str, assumed: Assumed) -> Levels:
     """Read snapshots of SpotLake. Raises :class:`UsageError` that names the line."""
     assumed.only((*PLACES, "score"), where=where, what="an archive of SpotLake")
-    rows = columns.table(text, where=where, needed=SPOTLAKE, known=(*SPOTLAKE, *SPOTLAKE_ALSO))
+    rows = table(text, where=where, needed=SPOTLAKE, known=(*SPOTLAKE, *SPOTLAKE_ALSO))
     found: dict[tuple[float, Pool], Level] = {}
     for place, values in rows:
-        at, pool = columns.moment(place, values, "Time"), _pool(place, values, "AZ", assumed)
-        price = math.inf if values["SpotPrice"] in MISSING else columns.price(place, values, "SpotPrice")
+        at, pool = moment(place, values, "Time"), _pool(place, values, "AZ", assumed)
+        price = math.inf if values["SpotPrice"] in MISSING else price_of(place, values, "SpotPrice")
         most = _placed(place, values, assumed)
         if pool is not None:
             count = min(assumed.hosts, most) if price <= assumed.max_price and price < math.inf else 0
@@ -63,15 +71,15 @@ def _placed(place: str, values: Mapping[str, Any], assumed: Assumed) -> int:
     """Return how many hosts the scores allow."""
     if values["SPS"] in MISSING:
         return 0
-    score = columns.number(place, values, "SPS")
+    score = count_of(place, values, "SPS")
     most = assumed.hosts if score >= assumed.score else 0
     if "score" not in assumed.given and values.get("T3", "") not in MISSING:
-        most = columns.number(place, values, "T3")
+        most = count_of(place, values, "T3")
     return most
 
 
 def _lines(text: str, *, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    return columns.table(text, where=where, needed=AWS, known=(*AWS, *AWS_ALSO))
+    return table(text, where=where, needed=AWS, known=(*AWS, *AWS_ALSO))
 
 
 def _entries(text: str, *, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -15,11 +15,10 @@ from hvd_elastic_ext.simulate.accounting import Accounts
 from hvd_elastic_ext.simulate.cluster.times import Times
 from hvd_elastic_ext.simulate.cluster.virtual_time import Sim
 from hvd_elastic_ext.simulate.command import main
-from hvd_elastic_ext.simulate.in_place import in_place
 from hvd_elastic_ext.simulate.job import Work, simulate
-from hvd_elastic_ext.simulate.versus import restarted
-from hvd_elastic_ext.simulate.traces import assumed, files, synthetic
+from hvd_elastic_ext.simulate.traces import files, published, synthetic
 from hvd_elastic_ext.simulate.traces.rows import Row, Trace, checked, written
+from hvd_elastic_ext.simulate.versus import in_place, restarted
 
 EXAMPLES = 25
 LIMITED = settings(
@@ -182,7 +181,7 @@ TEXTS = {
 def test_goodput_is_a_share_for_each_format_of_traces(kind):
     text, assume = TEXTS[kind]
     for seed in range(2):
-        trace = files.parsed(text, where=kind, assumed=assumed.parsed(assume))(seed)
+        trace = files.parsed(text, where=kind, assumed=published.assumptions(assume))(seed)
         ours, others = outcomes(trace, {"min_num_proc": 1}, Times())
         assert all(0.0 <= each.goodput <= 1.0 for each in (ours, *others)), kind
 

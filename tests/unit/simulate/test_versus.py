@@ -1,17 +1,21 @@
-"""A job that restarts from its last checkpoint: what it loses is arithmetic."""
+"""Jobs that restart from their last checkpoint, or go on in place: what they lose is arithmetic."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from hvd_elastic_ext.simulate import options
 from hvd_elastic_ext.simulate.cluster.times import Times
-from hvd_elastic_ext.simulate.versus import Restarted, restarted
 from hvd_elastic_ext.simulate.traces.rows import parsed
+from hvd_elastic_ext.simulate.versus import Restarted, in_place, restarted
 
 TIMES = Times(step_s=1.0, agent_s=5.0, boot_s=10.0, join_s=2.0, sync_s=1.0, load_s=2.0, write_s=10.0)
-START_S, AGAIN_S = 20.0, 15.0
-"""The first start, and one on hosts whose agents are there."""
+COMMITTING = replace(TIMES, every=8, write_s=0.0)
+"""Of jobs that go on in place."""
+START_S, AGAIN_S, CHANGE_S = 20.0, 15.0, 3.0
+"""The first start, one on hosts whose agents are there, and a change of a world that goes on."""
 UP = "time,host,event,notice,slots\n0,a,up,,2\n0,b,up,,2\n"
 
 
@@ -71,3 +75,34 @@ def test_a_host_that_comes_disturbs_nobody_until_its_agent_has_started() -> None
     grown = played("1000,c,up,,4\n9000,c,down,,\n", checkpoint_every="100s")
     assert grown.downtime_s == AGAIN_S
     assert grown.starts == 2
+
+
+def stayed(rows: str, **given: object) -> Restarted:
+    trace = parsed(UP + rows, where="trace")
+    return in_place(
+        trace, options.settings({"min_num_proc": 1, "checkpoint_every": "100s", **given}, trace), COMMITTING
+    )
+
+
+def test_told_of_a_host_the_others_go_on_without_a_start_and_lose_nothing() -> None:
+    result = stayed("1000,b,down,100\n2000,a,crash,,\n2001,a,down,,\n")
+    assert (result.lost, result.downtime_s) == ((2000 - 900 - CHANGE_S) % 8, CHANGE_S + 1.0)
+    assert result.kept == 4 * (900 - START_S) + 2 * (2000 - 900 - CHANGE_S - result.lost)
+
+
+def test_what_is_not_committed_is_done_again_when_a_host_goes_without_notice() -> None:
+    result = stayed("900,b,down,,\n2000,a,down,100\n")
+    assert result.lost == (900 - START_S) % 8 == 0
+    assert stayed("903,b,down,,\n2000,a,down,100\n").lost == 3
+
+
+def test_a_host_that_comes_stops_all_until_its_processes_have_booted() -> None:
+    result = stayed("1000,c,up,,4\n2000,c,down,100\n")
+    assert result.downtime_s == 10.0 + CHANGE_S
+    assert result.kept == 4 * (1005 - START_S) + 8 * (1900 - 1015) + 4 * (2000 - 1900 - CHANGE_S)
+
+
+def test_without_a_holder_of_a_commit_all_start_again_from_the_checkpoint() -> None:
+    result = stayed("950,a,down,,\n950,b,down,,\n940,c,up,,4\n3000,c,down,100\n".replace("940", "951"))
+    assert result.lost == (950 - START_S) % 100 == 30
+    assert result.kept == 4 * 900 + 4 * (2900 - 956 - 15)

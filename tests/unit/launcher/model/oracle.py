@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.launcher.departures.clean_exits import LEAVE_WITHIN_S
-from hvd_elastic_ext.simulate.cluster.commits import Commit
 from hvd_elastic_ext.simulate.cluster.observer import Observer
-from hvd_elastic_ext.simulate.cluster.processes import Process, World
+from hvd_elastic_ext.simulate.cluster.processes import Commit, Process, World
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.simulate.cluster.agent import Agent

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hvd_elastic_ext.launcher.departures import clean_exits
 from hvd_elastic_ext.launcher.departures.clean_exits import Departure, DepartureOutcome
-from hvd_elastic_ext.simulate.cluster.commits import Candidate, Commit, elect
+from hvd_elastic_ext.simulate.cluster.processes import Candidate, Commit, elect
 from hvd_elastic_ext.worker.sync import exchange
 from tests.unit.launcher.model.history import Event, History, drawn, script
 from tests.unit.launcher.model.play import Failure, play, shrunk

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.simulate.traces.assumed import Assumed
 from hvd_elastic_ext.simulate.traces.counts import is_counts, parsed
+from hvd_elastic_ext.simulate.traces.published import Assumed
 
 TEXT = "0,0\n100,0\n100,4\n200,4\n200,1\n300,1\n300,3\n"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.simulate.traces import assumed, files
+from hvd_elastic_ext.simulate.traces import files, published
 from hvd_elastic_ext.simulate.traces.rows import Row, Trace
 
 AWS = """\
@@ -55,7 +55,7 @@ job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,du
 
 
 def read(text: str, told: str = "") -> Trace:
-    return files.parsed(text, where="t", assumed=assumed.parsed(told))(0)
+    return files.parsed(text, where="t", assumed=published.assumptions(told))(0)
 
 
 def counts(trace: Trace) -> dict[float, int]:
@@ -145,10 +145,10 @@ def test_a_bad_row_is_one_line_that_names_its_place(text: str, told: str, said: 
 @pytest.mark.parametrize("told", ["unit=y", "slots=0", "untold=2", "host=3", "days=0", "type=", "max_price=x"])
 def test_an_assumption_that_cannot_be_is_one_line(told: str) -> None:
     with pytest.raises(UsageError, match="--assume"):
-        assumed.parsed(told)
+        published.assumptions(told)
 
 
 def test_a_compressed_file_is_read_as_the_plain_one(tmp_path: Path) -> None:
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(SPOTLAKE.encode()))
-    found = files.read(tmp_path / "t.csv.gz", assumed.parsed("type=p3.2xlarge"))(0)
+    found = files.read(tmp_path / "t.csv.gz", published.assumptions("type=p3.2xlarge"))(0)
     assert found == read(SPOTLAKE, "type=p3.2xlarge")
