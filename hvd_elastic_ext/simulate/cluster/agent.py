@@ -274,9 +274,10 @@ class Agent:
                 for number, life in order["to"].items():
                     process = self.processes.get(int(number))
                     if process is not None and process.life == life:
-                        self.receive_message(process, order["message"])
+                        self._cluster.training.told(process, order["message"])
             case "kill" | "stop" if (process := self.processes.get(order["slot"])) is not None:
-                code, ends_s = (137, 0.0) if order["do"] == "kill" else (143, self._times.ends_s)
+                ends_s = self._cluster.ends_s.get(self.host, self._times.ends_s)
+                code, ends_s = (137, 0.0) if order["do"] == "kill" else (143, ends_s)
                 self._sim.later(ends_s, self.ended, process, code)
             case "answer" if (process := self.processes.get(order["slot"])) is not None:
                 self._answered(process, order)
@@ -298,7 +299,8 @@ class Agent:
             reason = "about to end" if self.finishing else "in use"
             self._send({"event": "refused", "slot": slot, "life": None, "reason": reason})
             return
-        process = Process(self, slot, life, self.line.launcher.incarnation, sampled_at=self._sim.now)
+        new = self._cluster.training.process_kind
+        process = new(self, slot, life, self.line.launcher.incarnation, sampled_at=self._sim.now)
         self.processes[slot] = process
         self._cluster.observer.moved(process, "")
         self._tell("started", process, pid=1)
@@ -323,37 +325,6 @@ class Agent:
         """Note that a process is ready."""
         if process.state == "booting" and not process.stopped:
             self._cluster.training.parks(process)
-
-    def receive_message(self, process: Process, message: Mapping[str, Any]) -> None:
-        """Give a process a message from the launcher."""
-        training = self._cluster.training
-        match message["tell"]:
-            case "go" if process.state == "parked" and not process.stopped:
-                self._sim.later(self._times.go_s, self._goes, process)
-            case "alone" if process.state == "parked" and process.at_init:
-                training.goes_alone(process)
-            case "results":
-                process.results_came = True
-                self._sim.later(self._times.go_s, training.reads_results, process)
-            case "world":
-                process.assigned_world = message["generation"]
-            case "update" if process.world is not None:
-                training.interrupt(process, leave=message["leave"])
-            case "keep":
-                wanted = message["commit"]
-                process.wanted, process.stays = None if wanted is None else list(wanted), False
-                process.stay = bool(message.get("stay"))
-                training.asked_to_keep(process)
-            case "commit_interval":
-                training.commit_every_nth(message["every"])
-            case "fence" if process.world is not None:
-                training.settle(process.world)
-                if process.world is not None:
-                    training.lose(process.world, process)
-
-    def _goes(self, process: Process) -> None:
-        if process.state == "parked":
-            self._cluster.training.ask(process)
 
     def _answered(self, process: Process, order: Mapping[str, Any]) -> None:
         if process.asked != order["id"] or self.line is None:
@@ -402,9 +373,9 @@ class Agent:
         if self.alive and not (self.processes or self._needed):
             self._cluster.agent_dies(self, code=max((code for _, code in self._ended.values()), default=0))
 
-    def announce(self, in_s: float | None) -> None:
+    def announce(self, in_s: float | None, reason: str = "preempted") -> None:
         """Announce the end of the host, as by the notice file."""
-        self.going = {"reason": "preempted"}
+        self.going = {"reason": reason}
         self.going_by = None if in_s is None else self._sim.now + in_s
         self.going_since = self._sim.now
         self._send({"event": "going", **self.going, "in_s": in_s})

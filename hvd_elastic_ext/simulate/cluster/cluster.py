@@ -48,14 +48,18 @@ def _host(name: str, slots: int, known: Host | None) -> Host:
 
 
 class Cluster:
-    """``boot_s``: by host, the seconds until a process is ready; None: never. ``late_s``: delay of all messages of a
-    host. ``cut``: hosts without a network. ``absent``: hosts that do not exist. ``kinds``: kinds of hosts, if known.
-    ``listed`` and ``departing``: the newest accepted list. ``chance``: the source of all randomness.
-    ``launcher_dies``: whether the launcher will die, so that its saved states matter; ``save_s``: seconds to save one.
-    ``scales`` gets the number of hosts that a launcher requests, and the hosts that it releases.
+    """``boot_s``: by host, the seconds until a process is ready; None: never. ``ends_s``: by host, the seconds until a
+    process that is told to stop has ended, if they differ. ``late_s``: delay of all messages of a host. ``cut``: hosts
+    without a network. ``absent``: hosts that do not exist. ``kinds``: kinds of hosts, if known. ``listed`` and
+    ``departing``: the newest accepted list. ``chance``: the source of all randomness. ``launcher_dies``: whether the
+    launcher will die, so that its saved states matter; ``save_s``: seconds to save one. ``scales`` gets the number of
+    hosts that a launcher requests, and the hosts that it releases.
     """
 
     training_kind: type[Training] = Training
+    agent_kind: type[Agent] = Agent
+    launcher_kind: type[Launcher] = Launcher
+    helpers_kind: type[Helpers] = Helpers
 
     def __init__(
         self,
@@ -76,6 +80,7 @@ class Cluster:
         self.absent: set[str] = set()
         self.kinds: dict[str, str] = {}
         self.boot_s: dict[str, float | None] = {}
+        self.ends_s: dict[str, float] = {}
         self.late_s: dict[str, float] = {}
         self.save_s = 0.02
         self.listed = HostSet()
@@ -84,7 +89,7 @@ class Cluster:
         self.launcher: Launcher | None = None
         self.scales: Callable[[Launcher, int, Sequence[str]], None] | None = None
         self.training = self.training_kind(self.sim, self.observer, self.cut, times)
-        self.helpers = Helpers(self)
+        self.helpers = self.helpers_kind(self)
         self._lives = 0
         self.recorder: Recorder | None = None
         """Records all events of launchers."""
@@ -103,6 +108,10 @@ class Cluster:
     def new_journal(self) -> Journal:
         """Return the journal of a new launcher."""
         return (Journal if self.keeps_journal else _Unwritten)(self.journal, self.sim.time)
+
+    def reaches(self, host: str) -> bool:
+        """Whether a command reaches a host: one that starts its agent, or ends it."""
+        return host not in self.cut
 
     # --- time
 
@@ -129,12 +138,12 @@ class Cluster:
         """Start a launcher, the first one or the next one; at most one runs."""
         if self.launcher is None:
             self._incarnation += 1
-            self.launcher = Launcher(self, self._incarnation, self._saved)
+            self.launcher = self.launcher_kind(self, self._incarnation, self._saved)
 
     def next_session(self, saved: Saved, *, expects: str | None) -> None:
         """Continue the launcher's job after a sleep or a failure. ``expects``: the checkpoint that it must find."""
         self.launcher, self._incarnation = None, self._incarnation + 1
-        self.launcher = Launcher(self, self._incarnation, saved, expects=expects)
+        self.launcher = self.launcher_kind(self, self._incarnation, saved, expects=expects)
 
     def kill_launcher(self) -> None:
         """Kill the launcher, as by ``kill -9``."""
@@ -260,7 +269,7 @@ class Cluster:
     def new_agent(self, host: str) -> Agent:
         """Start an agent on a host."""
         self._lives += 1
-        agent = self.agents[host] = Agent(self, host, f"{host}-{self._lives}")
+        agent = self.agents[host] = self.agent_kind(self, host, f"{host}-{self._lives}")
         return agent
 
     def agent_dies(self, agent: Agent, *, code: int = 137) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.simulate.cluster.processes import WITHIN, Commit, World
@@ -42,7 +42,21 @@ class Helpers:
             self._killed(agent, number)
             agent.helper_ended(number, "another helper was ordered")
         agent.helpers[order["id"]] = tuple(order["slots"])
-        what = {
+        self._sim.later(
+            self.starts_s(agent, order["request"]),
+            self.program(agent, order["request"]),
+            agent,
+            order["id"],
+            order["request"],
+        )
+
+    def starts_s(self, agent: Agent, request: Mapping[str, Any]) -> float:
+        """Return the seconds until a helper has started."""
+        return self._times.helper_s
+
+    def program(self, agent: Agent, request: Mapping[str, Any]) -> Callable[[Agent, int, Mapping[str, Any]], None]:
+        """Return what a helper does."""
+        return {
             "send": self._send,
             "receive": self._receive,
             "copy": self._copy,
@@ -54,8 +68,7 @@ class Helpers:
             "load": self._load,
             "held": self._held,
             "verify": self._verify,
-        }[order["request"]["do"]]
-        self._sim.later(self._times.helper_s, what, agent, order["id"], order["request"])
+        }[request["do"]]
 
     def drop(self, agent: Agent, slots: list[int]) -> None:
         """Drop the helpers of these slots."""
@@ -180,6 +193,10 @@ class Helpers:
 
     # --- storage
 
+    def path(self, request: Mapping[str, Any], commit: Commit) -> str:
+        """Return the path of a commit's checkpoint."""
+        return f"{request['place']}/{commit.number}"
+
     def _write(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
         if agent.alive and number in agent.helpers:
             worlds = self._worlds(agent)
@@ -211,7 +228,7 @@ class Helpers:
             newest = self._stored[store]
             pasts = [past for past in agent.pasts.values() if len(past) >= newest.call]
             self._pasts[store] = list(pasts[0][: newest.call]) if pasts else []
-            answer = {"path": f"{request['place']}/{commit.number}", "bytes": self._times.bytes}
+            answer = {"path": self.path(request, commit), "bytes": self._times.bytes}
             self._ends(agent, number, answer, sealed=commit if self.shared else None)
 
     def _verify(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
@@ -236,7 +253,7 @@ class Helpers:
             past = agent.pasts.setdefault(slot, [])
             past += results[len(past) :]
         held = agent.memory[slots[0]]
-        fields = {"path": f"{request['place']}/{stored.number}", "step": stored.batch, "generation": stored.generation}
+        fields = {"path": self.path(request, stored), "step": stored.batch, "generation": stored.generation}
         more = {
             "slots": slots,
             "passed_over": [],
@@ -254,9 +271,9 @@ class Helpers:
             self.kept[tuple(identity)] = commit
             held[str(slot)] = [identity, commit.batch, 0]
         newest: dict[str, Any] | None = None
-        if stored is not None:
-            name = str(stored.number)
-            newest = {"name": name, "path": f"{request['place']}/{name}", "identity": [stored.lineage, *stored.name]}
+        if stored is not None and (name := str(stored.number)) not in request.get("skip", ()):
+            identity = [stored.lineage, *stored.name]
+            newest = {"name": name, "path": self.path(request, stored), "identity": identity}
             newest |= {"step": stored.batch, "finished": None}
         self._ends(agent, number, {"held": held, "newest": newest})
 

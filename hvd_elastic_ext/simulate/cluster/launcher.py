@@ -287,7 +287,7 @@ class Launcher:
         if not self.alive or self._commands.get(host) is not token:
             return
         agent = cluster.agents.get(host)
-        if host in cluster.cut or host in cluster.absent:
+        if not cluster.reaches(host) or host in cluster.absent:
             self._sim.later(NO_ROUTE_S, self._not_started, host, token)
         elif agent is None:
             agent = self._commands[host] = cluster.new_agent(host)
@@ -349,7 +349,7 @@ class Launcher:
     def _end_agent(self, host: str) -> None:
         if not self.alive:
             return
-        reached = host not in self._cluster.cut
+        reached = self._cluster.reaches(host)
         if reached and (agent := self._cluster.agents.get(host)) is not None:
             self._cluster.agent_dies(agent, code=0)
         self.driver.tell(AgentEnded(host, 0 if reached else 255, "" if reached else "no route to host"))

@@ -100,6 +100,11 @@ class Process:
         )
 
     @property
+    def host(self) -> str:
+        """Its host."""
+        return self.agent.host
+
+    @property
     def name(self) -> str:
         """Host and slot."""
         return f"{self.agent.host}[{self.slot}]"

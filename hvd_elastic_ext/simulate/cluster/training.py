@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
@@ -55,6 +55,8 @@ class Program:
 
 class Training:
     """All worlds. ``cut``: hosts without a network; ``sync_s``: seconds of a sync."""
+
+    process_kind: type[Process] = Process
 
     def __init__(self, sim: Sim, observer: Observer, cut: set[str], times: Times) -> None:
         self.worlds: list[World] = []
@@ -116,6 +118,36 @@ class Training:
         return True
 
     # --- to a world
+
+    def told(self, process: Process, message: Mapping[str, Any]) -> None:
+        """A process receives a message from the launcher."""
+        match message["tell"]:
+            case "go" if process.state == "parked" and not process.stopped:
+                self._sim.later(self._times.go_s, self._goes, process)
+            case "alone" if process.state == "parked" and process.at_init:
+                self.goes_alone(process)
+            case "results":
+                process.results_came = True
+                self._sim.later(self._times.go_s, self.reads_results, process)
+            case "world":
+                process.assigned_world = message["generation"]
+            case "update" if process.world is not None:
+                self.interrupt(process, leave=message["leave"])
+            case "keep":
+                wanted = message["commit"]
+                process.wanted, process.stays = None if wanted is None else list(wanted), False
+                process.stay = bool(message.get("stay"))
+                self.asked_to_keep(process)
+            case "commit_interval":
+                self.commit_every_nth(message["every"])
+            case "fence" if process.world is not None:
+                self.settle(process.world)
+                if process.world is not None:
+                    self.lose(process.world, process)
+
+    def _goes(self, process: Process) -> None:
+        if process.state == "parked":
+            self.ask(process)
 
     def parks(self, process: Process) -> None:
         """A process is ready. It parks in ``hvd.init()``, or at its training loop."""
