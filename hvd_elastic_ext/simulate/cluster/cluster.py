@@ -52,8 +52,9 @@ class Cluster:
     process that is told to stop has ended, if they differ. ``late_s``: delay of all messages of a host. ``cut``: hosts
     without a network. ``absent``: hosts that do not exist. ``kinds``: kinds of hosts, if known. ``listed`` and
     ``departing``: the newest accepted list. ``chance``: the source of all randomness. ``launcher_dies``: whether the
-    launcher will die, so that its saved states matter; ``save_s``: seconds to save one. ``scales`` gets the number of
-    hosts that a launcher requests, and the hosts that it releases.
+    launcher will die, so that its saved states matter; ``save_s``: seconds to save one. ``ssh_says``: what a command
+    says that does not reach its host. ``scales`` gets the number of hosts that a launcher requests, and the hosts that
+    it releases.
     """
 
     training_kind: type[Training] = Training
@@ -83,6 +84,7 @@ class Cluster:
         self.ends_s: dict[str, float] = {}
         self.late_s: dict[str, float] = {}
         self.save_s = 0.02
+        self.ssh_says = "no route to host"
         self.listed = HostSet()
         self.departing: dict[str, float | None] = {}
         self.agents: dict[str, Agent] = {}

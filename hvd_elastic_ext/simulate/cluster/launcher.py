@@ -304,7 +304,7 @@ class Launcher:
     def _not_started(self, host: str, token: object) -> None:
         if self.alive and self._commands.get(host) is token:
             self.stop_launch(host)
-            self.driver.tell(LaunchEnded(host, 255, "no route to host"))
+            self.driver.tell(LaunchEnded(host, 255, self._cluster.ssh_says))
             self.dirty = True
 
     def send(self, host: str, order: Mapping[str, Any]) -> bool:
@@ -352,7 +352,7 @@ class Launcher:
         reached = self._cluster.reaches(host)
         if reached and (agent := self._cluster.agents.get(host)) is not None:
             self._cluster.agent_dies(agent, code=0)
-        self.driver.tell(AgentEnded(host, 0 if reached else 255, "" if reached else "no route to host"))
+        self.driver.tell(AgentEnded(host, 0 if reached else 255, "" if reached else self._cluster.ssh_says))
         self.dirty = True
 
     @property
