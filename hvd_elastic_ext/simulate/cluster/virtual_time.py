@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import math
 import threading
 from collections.abc import Callable
 from typing import Any, Final
@@ -39,11 +38,8 @@ class Sim:
         self.time = Time()
         self.happened = 0
         """Number of calls so far."""
-        self._queue: list[tuple[float, int, list[tuple[Callable[..., object], tuple[Any, ...]]]]] = []
+        self._queue: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self._count = itertools.count()
-        self._last: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
-        self._last_at = math.nan
-        """Time of the last planned call. The next call for that time shares its entry: often there are thousands."""
 
     @property
     def now(self) -> float:
@@ -61,19 +57,13 @@ class Sim:
 
     def at(self, when: float, act: Callable[..., object], *args: Any) -> None:
         """Plan a call at a time (mono)."""
-        if when != self._last_at:
-            self._last, self._last_at = [], when
-            heapq.heappush(self._queue, (when, next(self._count), self._last))
-        self._last.append((act, args))
+        heapq.heappush(self._queue, (when, next(self._count), act, args))
 
     def happen(self, when: float) -> None:
         """Set the time to ``when``, and run everything that is due."""
         queue = self._queue
         self.time.now = max(self.time.now, when)
         while queue and queue[0][0] <= self.time.now:
-            _, _, calls = heapq.heappop(queue)
-            if calls is self._last:
-                self._last_at = math.nan
-            self.happened += len(calls)
-            for act, args in calls:
-                act(*args)
+            _, _, act, args = heapq.heappop(queue)
+            self.happened += 1
+            act(*args)
