@@ -144,7 +144,7 @@ class Accounts(Observer):
 
     def moved(self, process: Process, before: str) -> None:
         """Note that a process has another state than ``before``."""
-        if process.agent.host in self.away:
+        if process.host in self.away:
             return
         self.count()
         if before:

@@ -308,7 +308,7 @@ class Cluster:
         process.stopped = False
         process.agent.park(process)
         self.training.reads_results(process)
-        self.training.look_again([process.agent.host])
+        self.training.look_again([process.host])
 
     # --- hosts
 

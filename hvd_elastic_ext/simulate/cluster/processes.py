@@ -91,7 +91,7 @@ class Process:
     """The progress up to which it was updated; see :class:`Track`."""
 
     def __post_init__(self) -> None:
-        self.id = ProcessId(Seat(self.agent.host, self.slot), self.life)
+        self.id = ProcessId(Seat(self.host, self.slot), self.life)
 
     def message(self, news: Mapping[str, Any], reported: Commit | None) -> Message:
         """Return a message of its agent about it. ``reported``: the commit that it reports."""
@@ -107,7 +107,7 @@ class Process:
     @property
     def name(self) -> str:
         """Host and slot."""
-        return f"{self.agent.host}[{self.slot}]"
+        return f"{self.host}[{self.slot}]"
 
     @property
     def held(self) -> Commit | None:

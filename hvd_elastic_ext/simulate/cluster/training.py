@@ -99,7 +99,7 @@ class Training:
             return True
         if not self._cut:
             return False
-        hosts = {process.agent.host for process in world.members}
+        hosts = {process.host for process in world.members}
         return not hosts.isdisjoint(self._cut if len(hosts) > 1 else self.vanished)
 
     def _held_up(self, world: World, act: Callable[[World], None]) -> bool:
@@ -114,7 +114,7 @@ class Training:
             return True
         world.phase = "lost"
         for process in [each for each in world.members if not each.stopped]:
-            self._sim.later(self._times.notice_s, self._notice, world, process.agent.host)
+            self._sim.later(self._times.notice_s, self._notice, world, process.host)
         return True
 
     # --- to a world
@@ -630,7 +630,7 @@ class Training:
     def lose(self, world: World, by: Process | None, *, host: str = "") -> None:
         """Lose the world of a process, or of a process that was on ``host``; the members notice as soon as possible."""
         world.phase = "lost"
-        where = by.agent.host if by is not None else host
+        where = by.host if by is not None else host
         self._sim.later(self._times.notice_s, self._notice, world, where)
 
     def _notice(self, world: World, where: str) -> None:
@@ -649,7 +649,7 @@ class Training:
             self.worlds.remove(world)
 
     def _notices(self, process: Process, where: str) -> bool:
-        host = process.agent.host
+        host = process.host
         unreachable = host != where and (host in self._cut or where in self._cut)
         return not process.stopped and not unreachable
 
@@ -688,7 +688,7 @@ class Training:
         """Let processes on these hosts, which continue or have their network again, notice what they have missed."""
         known = set(hosts)
         for world in list(self.worlds):
-            if world.phase == "lost" and any(process.agent.host in known for process in world.members):
+            if world.phase == "lost" and any(process.host in known for process in world.members):
                 self._sim.later(self._times.notice_s, self._notice, world, "")
 
     def gone(self, process: Process) -> None:
@@ -699,4 +699,4 @@ class Training:
         self.moves(process, "gone")
         if world is not None:
             world.members.remove(process)
-            self.lose(world, None, host=process.agent.host)
+            self.lose(world, None, host=process.host)
