@@ -190,7 +190,7 @@ def _check(args: argparse.Namespace) -> None:
     if args.recommend is not None and args.compare is None:
         raise UsageError("--recommend chooses among the combinations of --compare; name some")
     if args.compare is not None and args.versus is not None:
-        raise UsageError("--compare and --versus are two questions; leave one out")
+        raise UsageError("--compare and --versus cannot be combined; leave one out")
 
 
 def _seeds(args: argparse.Namespace, trace: Callable[[int], Trace], times: Times) -> int:

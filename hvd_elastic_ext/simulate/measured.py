@@ -59,7 +59,7 @@ class Measured:
 
 
 def read(path: Path) -> Measured:
-    """Read the run with the most steps of a journal. Raises :class:`UsageError` if the file is no journal, or has no
+    """Read the run with the most steps of a journal. Raises :class:`UsageError` if the file is not a journal, or has no
     training."""
     text = read_text(path, expected="give the journal of a job")
     found = runs(journal.read(text.split("\n")))

@@ -91,7 +91,7 @@ def combinations(text: str) -> list[dict[str, Any]]:
 def _value(name: str, text: str) -> Any:
     if name in options.CHOICES:
         if text not in options.CHOICES[name]:
-            raise UsageError(f"--compare {name}={text}: choose of {', '.join(options.CHOICES[name])}")
+            raise UsageError(f"--compare {name}={text}: choose one of {', '.join(options.CHOICES[name])}")
         return text
     if name in options.NUMBERS and text.isdecimal():
         return int(text)

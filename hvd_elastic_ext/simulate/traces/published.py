@@ -74,7 +74,7 @@ class Assumed:
         usable = [*OF_ALL, *known]
         wrong = sorted(self.given.difference(usable))
         if wrong:
-            raise UsageError(f"--assume {wrong[0]}: {where} is {what}, of which {', '.join(usable)} can be assumed")
+            raise UsageError(f"--assume {wrong[0]}: {where} is {what}, for which {', '.join(usable)} can be assumed")
 
 
 NOTHING: Final = Assumed()

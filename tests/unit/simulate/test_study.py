@@ -32,7 +32,7 @@ def test_a_grid_is_all_combinations_by_the_names_of_the_options() -> None:
         ("", "names no option"),
         ("min_npp=2", "'min_npp' is not an option of simulate; did you mean min_np?"),
         ("min_np=two", "write a number"),
-        ("below_min=rest", "choose of wait, sleep, fail"),
+        ("below_min=rest", "choose one of wait, sleep, fail"),
         ("min_np", "write an option once"),
     ],
 )

@@ -117,7 +117,7 @@ def test_helios_has_the_whole_hosts_that_its_jobs_leave_free() -> None:
         (AWS.replace("ProductDescription", "Product"), "", "t:1: column 'Product' is unknown"),
         (AWS + "0.9,us-east-1a\n", "", "t:7: has 2 values for 5 columns"),
         (AWS, "max_price=0.1", "t: has no host; change --assume max_price=0.1"),
-        (AWS, "vc=x", "--assume vc: t is a history of prices, of which"),
+        (AWS, "vc=x", "--assume vc: t is a history of prices, for which"),
         (AWS, "zone=eu", "t: has no selected pool"),
         (AWS_JSON.replace('"SpotPrice": "1.3', '"Price": "1.3'), "", "t: entry 1: has no text 'SpotPrice'"),
         (AWS_JSON.replace("]}", "]"), "", "t: is not JSON"),
