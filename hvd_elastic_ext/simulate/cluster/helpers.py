@@ -150,7 +150,8 @@ class Helpers:
             self._offer(agent, number, request)
 
     def _receive_past(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
-        if number in agent.helpers and agent.alive and self._has_results(agent, request["slot"], request):
+        has = self._has_results(agent, request["slot"], request) and not request.get("record")
+        if number in agent.helpers and agent.alive and has:
             self._over(agent, number, self._got_past(agent, request["slot"]))
         else:
             self._receive(agent, number, request)
@@ -180,6 +181,8 @@ class Helpers:
                 self._fails(sender, offered, "the connection was lost")
             return
         there = agent.pasts.setdefault(request["slot"], [])
+        if request.get("record"):  # what it has is of an earlier start of the job
+            there.clear()
         there += sender.pasts[of][len(there) :]  # a result never changes
         self._over(agent, number, self._got_past(agent, request["slot"]))
         if offered != number:
@@ -269,7 +272,7 @@ class Helpers:
         for slot, commit in agent.memory.items():
             identity = [commit.lineage, *commit.name]
             self.kept[tuple(identity)] = commit
-            held[str(slot)] = [identity, commit.batch, 0]
+            held[str(slot)] = [identity, commit.batch, 1]
         newest: dict[str, Any] | None = None
         if stored is not None and (name := str(stored.number)) not in request.get("skip", ()):
             identity = [stored.lineage, *stored.name]

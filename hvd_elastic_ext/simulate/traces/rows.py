@@ -123,7 +123,7 @@ def parsed(text: str, *, where: str) -> Trace:
     trace = checked(rows, where=where, numbers=[number for number, _ in lines[1:]])
     if not trace.ends:
         raise UsageError(
-            f"{where}: all its rows are at time 0, so the trace has no duration; add a row at its end, such as 1h,a,down"
+            f"{where}: all its rows are at time 0, so it has no duration; add a row at its end, such as 1h,a,down"
         )
     return trace
 

@@ -14,20 +14,18 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
-from hvd_elastic_ext.core.errors import HOSTS_KEPT, Interrupted, JobFailed
+from hvd_elastic_ext.core.errors import HOSTS_KEPT, Asleep, Interrupted, JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.launcher.checkpoints import attempt
 from hvd_elastic_ext.launcher.driver.events import End, Expected, HostsChanged
 from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
-from tests.unit.launcher.helper_steps import HelperSteps
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, storing
-from tests.unit.launcher.simulated_processes import Process
+from tests.unit.launcher.simulated_processes import Process, Training
 
 _LIMITS = {field.name for field in fields(WorldLimits)}
 
 
-def play(
-    text: str, kind: Callable[[JobOptions], Cluster] = Cluster, *, steps: type[Scenario] | None = None, **options: Any
-) -> Any:
+def play(text: str, kind: Callable[..., Any] = Cluster, *, steps: type[Scenario] | None = None, **options: Any) -> Any:
     """Play a scenario. Return the cluster. The error of a failed step names the step and has the journal. ``options``:
     see :meth:`begin_`."""
     played = (steps or Scenario)(kind, options)
@@ -35,33 +33,35 @@ def play(
         try:
             played.do(*step.split(" ", 1))
         except AssertionError as error:
-            raise AssertionError(f"at {step!r}: {error}\n{played.cluster.lines.getvalue()}") from error
+            raise AssertionError(f"at {step!r}: {error}\n{played.cluster.journal.getvalue()}") from error
     return played.cluster
 
 
 _WHOLE = frozenset({"is", "only", "last", "says", "fails", "notice", "departs"})
 """Steps with text as their argument."""
-_SETS = frozenset({"cut", "dead", "deaf", "mute", "dumb", "undying", "silent"})
+_SETS = frozenset({"cut", "dead", "deaf", "mute", "dumb", "undying"})
 """Steps such as ``cut b``, which add hosts to these sets of the cluster."""
 _NUMBERS = {
     "boot": "boot_s",  # `boot b 20`: seconds until a process on b is ready
     "dies": "ends_s",  # until a process that is told to stop has ended
     "comes": "join_s",  # from an agent's start until it connects
     "clears": "clears_s",  # `clears 3`: until agents have ended
-    "step": "step_s",  # until ranks that have to leave reach their next step
-    "takes": "takes_s",  # `takes write 10`: duration of a kind of helper
-    "held": "held_s",  # additional time for helpers of a host
-    "busy": "busy_s",  # until ranks keep a named commit
-    "late": "late",  # how many messages with a named commit arrive too late
+    "step": "training.step_s",  # until ranks that have to leave reach their next step
+    "takes": "helpers.takes_s",  # `takes write 10`: duration of a kind of helper
+    "held": "helpers.held_s",  # additional time for helpers of a host
+    "busy": "training.busy_s",  # until ranks keep a named commit
+    "late": "training.late",  # how many messages with a named commit arrive too late
 }
 
 
-class Scenario(HelperSteps):
+class Scenario:
     """One method for each kind of step. ``took``: duration of the last wait. ``options``: defaults for the steps'
     options."""
 
-    def __init__(self, kind: Callable[[JobOptions], Cluster], options: Mapping[str, Any]) -> None:
-        self.kind, self.options, self.cluster, self.took = kind, options, Cluster(), 0.0
+    def __init__(self, kind: Callable[..., Any], options: Mapping[str, Any]) -> None:
+        plain = isinstance(kind, type) and issubclass(kind, Training)
+        self.kind = partial(Cluster, training=kind) if plain else kind
+        self.options, self.cluster, self.took = options, Cluster(), 0.0
 
     def do(self, verb: str, rest: str = "") -> None:
         """Do one step."""
@@ -75,10 +75,12 @@ class Scenario(HelperSteps):
     def _set(self, what: str, *words: str) -> None:
         """``b 20`` for one host, or only ``20`` where all have the same value."""
         *of, number = words
+        part, _, name = what.rpartition(".")
+        owner = getattr(self.cluster, part) if part else self.cluster
         if of:
-            getattr(self.cluster, what)[of[0]] = float(number)
+            getattr(owner, name)[of[0]] = float(number)
         else:
-            setattr(self.cluster, what, float(number))
+            setattr(owner, name, float(number))
 
     # --- beginnings
 
@@ -158,7 +160,11 @@ class Scenario(HelperSteps):
         self.cluster.fail(host, " ".join(error))
 
     def stop_(self, host: str) -> None:
-        self.cluster.stop(host)
+        self._process(host).stopped = True
+
+    def silent_(self, *hosts: str) -> None:
+        """Helpers of these hosts never answer."""
+        self.cluster.helpers.silent.update(hosts)
 
     def wedge_(self, host: str, wedged: str = "1") -> None:
         """The host's process waits for a peer, even if the peer is lost."""
@@ -177,7 +183,7 @@ class Scenario(HelperSteps):
         self._process(host).beats = True
 
     def pace_(self, host: str, seconds: str) -> None:
-        for process in self.cluster.training:
+        for process in self.cluster.members:
             if host in ("*", process.host):
                 process.step_s = float(seconds)
 
@@ -189,25 +195,21 @@ class Scenario(HelperSteps):
 
     def vanish_(self, host: str) -> None:
         """A host and its processes are gone, but the connection does not break."""
-        self.cluster.agents[host].clear()
-        self.cluster.mute.add(host)
+        self.cluster.vanish(host)
         self.cluster.lose_world("a")
 
     def container_(self, host: str) -> None:
         """The container ends. With ssh, the launcher sees only a lost connection."""
-        cluster = self.cluster
-        cluster.disconnect(host)
-        del cluster._kept[host]
-        del cluster.agents[host]
-        cluster._beating.discard(host)
-        cluster._forget(host)
-        cluster.lose_world("a")
+        agent = self.cluster.agents[host]
+        self.cluster.disconnect(host)
+        self.cluster.apart.discard(host)
+        self.cluster.agent_dies(agent)
 
     def disconnect_(self, *hosts: str) -> None:
         for host in hosts:
             self.cluster.disconnect(host)
 
-    def reconnect_(self, host: str, again_s: str = "0") -> None:
+    def reconnect_(self, host: str, again_s: str = "1.2") -> None:
         self.cluster.reconnect(host, again_s=float(again_s))
 
     def join_(self, host: str) -> None:
@@ -225,13 +227,13 @@ class Scenario(HelperSteps):
 
     def lose_(self, what: str, count: str) -> None:
         """The next ``count`` messages of a kind are lost."""
-        self.cluster.lose[what] = self.cluster.told[what] + int(count)
+        self.cluster.training.lose[what] = self.cluster.training.tells[what] + int(count)
 
     def lose_news_(self, what: str, count: str) -> None:
         self.cluster.lose_news[what] = int(count)
 
     def sigterm_(self, host: str) -> None:
-        self.cluster.terminate(host)
+        self.cluster.agents[host].terminate()
 
     def notice_(self, text: str) -> None:
         """``b 120 spot reclaim``: the notice; ``?``: its time is unknown."""
@@ -243,31 +245,31 @@ class Scenario(HelperSteps):
         self.cluster.write_notice(host, "")
 
     def warned_(self, host: str, leaving: str = "1") -> None:
-        self.cluster.warned(host, leaving=leaving == "1")
+        self.cluster.training.warn(host, leaving=leaving == "1")
 
     def terminated_(self, host: str) -> None:
         """The processes of a host have got a SIGTERM that their script handles."""
-        self.cluster.says(host, "terminated")
+        self.cluster.training.says(host, "terminated")
 
     def standstill_(self, seconds: str) -> None:
         self.cluster.standstill(float(seconds))
 
     def done_(self, *hosts: str) -> None:
         for host in hosts:
-            self.cluster.says(host, "done")
+            self.cluster.training.says(host, "done")
 
     def loop_(self, *hosts: str) -> None:
         """The training functions on these hosts begin."""
         for host in hosts:
-            self.cluster.says(host, "looping")
-            self.cluster.says(host, "synced")
+            self.cluster.training.says(host, "looping")
+            self.cluster.training.says(host, "synced")
 
     def well_(self, host: str, code: str = "0") -> None:
         """The processes of a host end, and the others do not notice it."""
-        self.cluster.ends_unnoticed(host, int(code))
+        self.cluster.training.ends_unnoticed(host, int(code))
 
     def finish_(self, hanging: str | None = None) -> None:
-        self.cluster.finish(hanging=hanging)
+        self.cluster.training.finish(hanging=hanging)
 
     def end_(self) -> None:
         self.cluster.driver.tell(End(JobFailed("told to")))
@@ -316,7 +318,7 @@ class Scenario(HelperSteps):
 
     def state_(self, *words: str) -> None:
         """``b waiting``: wait until a process of b is in that state."""
-        self._wait(lambda w: w[1] in [each.state for each in self.cluster.agents.get(w[0], {}).values()], *words)
+        self._wait(lambda w: w[1] in self._states(w[0]), *words)
 
     def ending_(self, *words: str) -> None:
         """Wait until the host's agent is about to end."""
@@ -332,7 +334,7 @@ class Scenario(HelperSteps):
 
     def told_(self, *words: str) -> None:
         """Wait until so many messages of a kind were sent."""
-        self._wait(lambda w: self.cluster.told[w[0]] == int(w[1]), *words)
+        self._wait(lambda w: self.cluster.training.tells[w[0]] == int(w[1]), *words)
 
     def over_(self, *words: str) -> None:
         self._wait(lambda _: self.cluster.driver.over, *words)
@@ -359,13 +361,13 @@ class Scenario(HelperSteps):
         assert self.cluster.driver.job.generation == int(number), self.cluster.driver.job.generation
 
     def alive_(self, host: str) -> None:
-        assert self.cluster.agents[host], self.cluster.agents
+        assert self.cluster.agents[host].processes, self.cluster.agents
 
     def number_(self, event: str, count: str) -> None:
         assert len(self.cluster.events(event)) == int(count), len(self.cluster.events(event))
 
     def messages_(self, what: str, count: str) -> None:
-        assert self.cluster.told[what] == int(count), self.cluster.told[what]
+        assert self.cluster.training.tells[what] == int(count), self.cluster.training.tells[what]
 
     def no_(self, *events: str) -> None:
         found = [entry for event in events for entry in self.cluster.events(event)]
@@ -400,7 +402,7 @@ class Scenario(HelperSteps):
 
     def processes_(self, *lives: str) -> None:
         """``a:1``: a process of a trains, and is the first one of its slot."""
-        found = sorted(f"{each.host}:{each.life}" for each in self.cluster.training)
+        found = sorted(f"{each.host}:{each.life}" for each in self.cluster.members)
         assert found == list(lives), found
 
     def untold_(self, *hosts: str) -> None:
@@ -412,10 +414,10 @@ class Scenario(HelperSteps):
 
     def undisturbed_(self, *hosts: str) -> None:
         """These hosts train on in the inherited world, without any message."""
-        assert not self.cluster.lines.getvalue()
+        assert not self.cluster.journal.getvalue()
         self.messages_("update", "0")
         self.messages_("fence", "0")
-        assert {(process.generation, process.life) for process in self.cluster.training} == {(7, 4)}
+        assert {(process.generation, process.life) for process in self.cluster.members} == {(7, 4)}
         assert sorted(self.cluster.world) == list(hosts), self.cluster.world
         self.members_(*hosts, "<0.1")
         assert self.cluster.driver.job.standing
@@ -434,13 +436,121 @@ class Scenario(HelperSteps):
 
     def sent_(self, *transfers: str) -> None:
         """``a>b``: commits were sent from a to b, in this order."""
-        found = [f"{source}>{target}" for source, target, _ in self.cluster.transferred]
+        found = [f"{source}>{target}" for source, target, _ in self.cluster.helpers.transferred]
         assert found == list(transfers), found
 
-    # --- helpers
+    # --- checkpoints, loads, saved memory
+
+    def refuses_(self, host: str, helper: str, *why: str) -> None:
+        self.cluster.helpers.answers[host, helper] = {"failed": " ".join(why)}
+
+    def breaks_(self, host: str, helper: str) -> None:
+        """The helper's process on that host fails."""
+        self.cluster.helpers.answers[host, helper] = 1
+
+    def found_(self, *hosts: str) -> None:
+        """These hosts load a checkpoint of step 40."""
+        for host in hosts:
+            self.cluster.helpers.answers[host, "load"] = {"path": "/store/y", "step": 40, "generation": 3}
+
+    def damaged_(self, host: str) -> None:
+        """All checkpoints on that host are damaged."""
+        self.cluster.helpers.answers[host, "load"] = {"failed": "all are damaged", "for_good": True}
+
+    def unwritable_(self, host: str) -> None:
+        """The host cannot write checkpoints."""
+        why = {"failed": "Read-only file system; give a folder", "for_good": True, "unwritable": True}
+        self.cluster.helpers.answers[host, "load"] = why
+
+    def trains_(self, *words: str) -> None:
+        """Wait until a process trains."""
+        self._wait(lambda _: self.cluster.members, *words)
+
+    def first_world_(self, host: str) -> None:
+        """Check that the first world included that host."""
+        assert host in self.cluster.events("resized")[0]["added"]
+
+    def loaded_(self, host: str, times: str) -> None:
+        found = [each for each, _ in self.cluster.helpers.of("load")].count(host)
+        assert found >= int(times), found
+
+    def forgotten_(self, host: str) -> None:
+        """Check that the memory of the host's slot 0 was given back, and of no other slot."""
+        assert self.cluster.forgotten == [(host, 0)], self.cluster.forgotten
+
+    def finished_(self, finished: str) -> None:
+        """Check whether the newest checkpoint says that it is the end of training."""
+        assert str(self.cluster.helpers.of("seal")[-1][1]["facts"].get("finished")) == finished
+
+    def accepts_(self, host: str, helper: str) -> None:
+        del self.cluster.helpers.answers[host, helper]
+
+    def saves_(self, *why: str) -> None:
+        """Rank 0 has a function that saves files; ``why`` it fails, if it does."""
+        self.cluster.training.saves = " ".join(why)
+
+    def request_(self) -> None:
+        """Request a checkpoint beyond which no process trains."""
+        self.cluster.ask(attempt.request)
+
+    def attempts_(self, *words: str) -> None:
+        """``1``: wait until an attempt is in progress; ``0``: until none is."""
+        self._wait(lambda w: (self.cluster.driver.job.checkpoints.attempt is not None) == (w[0] == "1"), *words)
+
+    def let_on_(self) -> None:
+        """Check that processes were allowed to train on."""
+        assert None in self.cluster.training.stays
+
+    def lose_b_(self) -> None:
+        self.cluster.lose_agent("b")
+        self.cluster.lose_world("a")
+        self.cluster.hosts(a=1)
+
+    def asked_(self, *words: str) -> None:
+        """Wait for so many requests for a kind of helper; one if no number is given."""
+        self._wait(lambda w: len(self.cluster.helpers.of(w[0])) >= int(w[1] if w[1:] else 1), *words)
+
+    def helpers_(self, kind: str, *hosts: str) -> None:
+        """Check which hosts were asked for that kind of helper, in order."""
+        found = [host for host, _ in self.cluster.helpers.of(kind)]
+        assert found == list(hosts), found
+
+    def dropped_(self, *hosts: str) -> None:
+        assert self.cluster.helpers.dropped == list(hosts), self.cluster.helpers.dropped
+
+    def stays_(self, *words: str) -> None:
+        """Wait for a message that lets no process train beyond the named commit."""
+        self._wait(lambda _: True in self.cluster.training.stays, *words)
+
+    def held_back_(self) -> None:
+        """Check that no process may train beyond the last named commit."""
+        assert None not in self.cluster.training.stays
+        assert self.cluster.training.stays[-1] is True
+
+    def released_(self) -> None:
+        """Check that all processes may train on."""
+        assert self.cluster.training.stays[-1] is None, self.cluster.training.stays
+
+    def note_step_(self, host: str) -> None:
+        self.step = self._process(host).batch
+
+    def sealed_there_(self) -> None:
+        """Check that the newest checkpoint is of the step noted by ``note-step``."""
+        assert self.cluster.events("sealed")[-1]["step"] == self.step
+
+    def asleep_(self, path: str = "/store/x", within: str = "<120") -> None:
+        self.over_(within)
+        assert isinstance(self.cluster.driver.outcome, Asleep), self.cluster.driver.outcome
+        assert str(self.cluster.driver.outcome.path) == path
+
+    # --- of all
+
+    def _states(self, host: str) -> list[str]:
+        here = [each for each in self.cluster.training.all if each.host == host]
+        return ["init" if each.state == "parked" and each.at_init else each.state for each in here]
 
     def _process(self, host: str) -> Process:
-        return next(iter(self.cluster.agents[host].values()))
+        return next(iter(self.cluster.agents[host].processes.values()))
 
     def _values(self, where: str) -> list[str]:
         event, field = where.split(".")

@@ -1,46 +1,50 @@
-"""A cluster in memory: agents and processes as the driver knows them, with a manual clock.
+"""The simulated cluster as tests of the launcher use it: agents, messages and helpers that fail when a test says so.
 
-Every order has the effect that docs/agent.md describes. Time passes only in :meth:`Cluster.run` and similar methods.
+It is that of ``hvd_elastic_ext/simulate/cluster``, with a launcher that runs from the beginning. Every order has the
+effect that docs/agent.md describes. Time passes only in :meth:`Cluster.run` and similar methods.
 """
 
 from __future__ import annotations
 
 import functools
-import io
 import json
 import re
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, make_dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 from hvd_elastic_ext.core.events import EVENTS
 from hvd_elastic_ext.core.hosts import Host, HostSet
-from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.checkpoints.schedule import Durability, parse_checkpoint_every
 from hvd_elastic_ext.launcher.custody.holders import NotedCommit
 from hvd_elastic_ext.launcher.driver import options
 from hvd_elastic_ext.launcher.driver.driver import Driver
-from hvd_elastic_ext.launcher.driver.events import (
-    AgentEnded,
-    AgentJoined,
-    AgentLost,
-    HostsChanged,
-    LaunchEnded,
-    LauncherPaused,
-    News,
-)
+from hvd_elastic_ext.launcher.driver.events import HostsChanged, LauncherPaused
 from hvd_elastic_ext.launcher.driver.job import JobState
-from hvd_elastic_ext.launcher.health.ledger import HealthLedger
+from hvd_elastic_ext.launcher.folder.state_json import Saved
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
-from tests.unit.launcher.simulated_helpers import Helpers
-from tests.unit.launcher.simulated_processes import Process
+from hvd_elastic_ext.simulate.cluster import agent, cluster, helpers, launcher
+from hvd_elastic_ext.simulate.cluster.agent import Line
+from hvd_elastic_ext.simulate.cluster.observer import Observer
+from hvd_elastic_ext.simulate.cluster.processes import Commit, Message
+from hvd_elastic_ext.simulate.cluster.times import AGAIN_S, LATENCY_S, RESEND_S, Times
+from tests.unit.launcher.simulated_processes import Process, Training
 
-GRACE_S: Final = 5.0
-"""Grace period in seconds of an agent that gets a signal."""
+TIMES: Final = Times(
+    agent_s=0.3,
+    boot_s=3.0,
+    ends_s=0.0,
+    transfer_s=0.1,
+    write_s=0.0,
+    seal_s=0.0,
+    load_s=0.0,
+    every_step=True,
+)
 USUAL: Final[Mapping[str, Any]] = {"limits": WorldLimits(settle_s=0.1)}
 """Values of options without a default."""
 JobOptions: Any = make_dataclass(
@@ -54,68 +58,240 @@ def storing(every: str, **options: Any) -> JobOptions:
     return JobOptions(durability=Durability("/store", parse_checkpoint_every(every), mark="this"), **options)
 
 
-class Cluster(Helpers):
-    """``boot_s`` and ``join_s``: by host name. ``dead`` hosts cannot be reached; ``cut`` hosts have lost their network.
+class Kept(dict[tuple[int, ...], Commit]):
+    """Commits that are kept, by lineage, incarnation, generation and number: there is one after each step."""
+
+    def __missing__(self, name: tuple[int, ...]) -> Commit:
+        lineage, incarnation, generation, number = name
+        return Commit(incarnation, generation, number, number, lineage)
+
+
+class Helpers(helpers.Helpers):
+    """``asked``: every request for a checkpoint, with its host. ``transferred``: every commit that was sent: source
+    host, target host and step; ``pasts_sent``: the same for results of calls, with their number. ``dropped``: hosts
+    that were told to drop helpers.
+
+    ``takes_s``: duration of each kind of helper; ``held_s``: additional time by host. ``answers``: by host and kind,
+    the answer in place of the usual one; an exit code: the helper's process fails. Helpers of ``silent`` hosts never
+    answer.
+    """
+
+    def __init__(self, whole: cluster.Cluster) -> None:
+        super().__init__(whole)
+        self.kept = Kept()
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.past_requests: list[dict[str, Any]] = []
+        self.transferred: list[tuple[str, str, int]] = []
+        self.pasts_sent: list[tuple[str, str, int]] = []
+        self.dropped: list[str] = []
+        self.takes_s = {"write": 0.5, "seal": 0.1, "load": 0.5, "held": 0.2, "verify": 0.3}
+        self.held_s: dict[str, float] = {}
+        self.answers: dict[tuple[str, str], dict[str, Any] | int] = {}
+        self.silent: set[str] = set()
+
+    def of(self, kind: str) -> list[tuple[str, dict[str, Any]]]:
+        """Return every request of a kind, with its host."""
+        return [(host, request) for host, request in self.asked if request["do"] == kind]
+
+    def begin(self, agent: agent.Agent, order: Mapping[str, Any]) -> None:
+        kind = order["request"]["do"]
+        if kind.endswith("_past"):
+            self.past_requests.append(dict(order["request"]))
+        elif kind in self.takes_s:
+            self.asked.append((agent.host, dict(order["request"])))
+        super().begin(agent, order)
+
+    def starts_s(self, agent: agent.Agent, request: Mapping[str, Any]) -> float:
+        kind = request["do"]
+        return self.takes_s[kind] + self.held_s.get(agent.host, 0.0) if kind in self.takes_s else 0.0
+
+    def program(self, agent: agent.Agent, request: Mapping[str, Any]) -> Callable[..., None]:
+        answer = self.answers.get((agent.host, request["do"]))
+        if agent.host in self.silent:
+            return lambda *_: None
+        usual = super().program(agent, request)
+        return usual if answer is None else functools.partial(self.answer, answer)
+
+    def answer(self, answer: dict[str, Any] | int, agent: agent.Agent, number: int, _: Mapping[str, Any]) -> None:
+        """A helper gives this answer, and ends."""
+        if not agent.alive or agent.helpers.pop(number, None) is None:
+            return
+        if isinstance(answer, int):
+            agent.helper_ended(number, "Traceback\nOSError: no room")
+        else:
+            agent.answer(number, answer)
+            agent.helper_ended(number)
+
+    def drop(self, agent: agent.Agent, slots: list[int]) -> None:
+        self.dropped.append(agent.host)
+        super().drop(agent, slots)
+
+    def path(self, request: Mapping[str, Any], commit: Commit) -> str:
+        return "/store/x"
+
+    def _arrives(
+        self, agent: agent.Agent, number: int, request: Mapping[str, Any], sender: agent.Agent, offered: int, of: int
+    ) -> None:
+        before = agent.memory.get(request["slot"])
+        super()._arrives(agent, number, request, sender, offered, of)
+        if (held := agent.memory.get(request["slot"])) is not None and held is not before:
+            self.transferred.append((sender.host, agent.host, held.batch))
+
+    def _past_arrives(
+        self, agent: agent.Agent, number: int, request: Mapping[str, Any], sender: agent.Agent, offered: int, of: int
+    ) -> None:
+        whole = number in agent.helpers
+        super()._past_arrives(agent, number, request, sender, offered, of)
+        if whole and len(agent.pasts.get(request["slot"], ())) >= request["results"]:
+            self.pasts_sent.append((sender.host, agent.host, len(sender.pasts[of])))
+
+
+class Agent(agent.Agent):
+    """``again_s``: how old messages are at most that it repeats in its next connection."""
+
+    _cluster: Cluster
+    again_s = RESEND_S + AGAIN_S
+    _cleared = False
+
+    def beats(self) -> Message:
+        training, now, slots = self._cluster.training, self._sim.now, {}
+        for process in self.processes.values():
+            if not process.stopped:
+                process.sampled_at = now
+                training.trains(process)
+            if process.state != "booting" or self.host not in self._cluster.dumb:
+                beat = training.beat_of(process)
+                slots[str(process.slot)] = {"life": process.life, "age": now - process.sampled_at, "beat": beat}
+        return Message({"event": "beats", "slots": slots})
+
+    def connect(self, pause: float = AGAIN_S) -> None:
+        if self.host not in self._cluster.apart:
+            super().connect(pause)
+
+    def ended(self, process: Process, code: int) -> None:
+        if self.host not in self._cluster.undying:
+            super().ended(process, code)
+
+    def _recently_sent(self) -> list[Message]:
+        return [message for at, message in self._recent if at >= self._sim.now - self.again_s]
+
+    def _start(self, order: Mapping[str, Any]) -> None:
+        why = self._cluster.unstartable.get(self.host)
+        if why is None:
+            super()._start(order)
+        else:
+            self._tell("not_started", Process(self, order["slot"], order["life"], 0), reason=why)
+
+    def _forget(self, slot: int) -> None:
+        self._cluster.forgotten.append((self.host, slot))
+        super()._forget(slot)
+
+    def _status(self, slot: int) -> dict[str, Any]:
+        found = super()._status(slot)
+        running = self.processes.get(slot)
+        process = self._ended[slot][0] if running is None and slot in self._ended else running
+        if process is None:
+            return found
+        found |= {"pid": self._cluster.pid, "loops": self._cluster.training.has_loop(process), "warned": process.warned}
+        if running is None:
+            held = self.memory.get(slot)
+            found["beat"] = {"step": process.batch} | ({} if held is None else {"commit": held.name})
+        return found
+
+    def _see_out(self) -> None:
+        if self._cluster.clears_s and not self._cleared:
+            self._cleared = True
+            self._sim.later(self._cluster.clears_s, self._see_out)
+        else:
+            super()._see_out()
+
+
+class Launcher(launcher.Launcher):
+    _cluster: Cluster
+
+    def publish(self) -> None:
+        """Do nothing: a test publishes hosts."""
+
+    def start_order(self, seat: Seat, place: Place) -> dict[str, Any]:
+        return {"env": {"HVD_ELASTIC_PLAN": place.text()}}
+
+    def scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
+        self._cluster.scaled.append((hosts, tuple(leaving)))
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return self._cluster.environment
+
+    def begin_world(self, generation: int, hosts: Sequence[str]) -> None:
+        self._cluster.begun.append((generation, list(hosts)))
+
+    def unfit(self, host: Host) -> str | None:
+        return self._cluster.misfits.get(host.name)
+
+    def _start(self, host: str, token: object) -> None:
+        agent = self._cluster.agents.get(host)
+        if agent is None or host not in self._cluster.cut - self._cluster.dead:
+            super()._start(host, token)
+        else:
+            agent.connect()  # once its network works
+
+    def hang_up(self, host: str, reason: str) -> None:
+        self._cluster.hung_up += 1
+        super().hang_up(host, reason)
+
+
+class Cluster(cluster.Cluster):
+    """``join_s``: by host, the seconds until its agent connects. ``dead`` hosts cannot be reached; ``cut`` hosts have
+    lost their network. Agents of hosts that are ``apart`` do not connect.
 
     Orders to ``deaf`` hosts are accepted and never arrive, as over a connection that is broken without notice. Messages
-    of ``mute`` hosts are never read. Processes of ``undying`` hosts never end. ``unstartable``: by host, why the
-    command cannot be started. ``sealed``: the commit that all processes report when they ask for a rank. ``lose``: by
-    kind of message ("update", for example), how many of the first ones are lost. ``told`` counts all of them.
-    ``lose_news``: the same for messages of agents. Processes of ``dumb`` hosts send no heartbeat while they start.
+    of ``mute`` hosts are never read, except heartbeats. Processes of ``undying`` hosts never end. Processes of ``dumb``
+    hosts send no heartbeat while they start. ``unstartable``: by host, why the command cannot be started. ``misfits``:
+    by host, why it does not fit. ``lose_news``: by kind of message of agents, how many of the next ones are lost.
+    ``forgotten``: slots whose memory was given back. ``begun``: generation and hosts of each world that began.
+    ``scaled``: requests for hosts: the number, and the hosts that may go. ``pid``: what agents report for processes.
     """
+
+    agent_kind, launcher_kind, helpers_kind = Agent, Launcher, Helpers
+    training_kind = Training
+    training: Training
+    helpers: Helpers
+    environment: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
         self,
         options: JobOptions | None = None,
         *,
-        ledger: HealthLedger | None = None,
+        training: Callable[..., Training] | None = None,
         expects: str | None = None,
         commits: Iterable[NotedCommit] = (),
     ) -> None:
-        super().__init__()
-        self.lines = io.StringIO()
+        if training is not None:
+            self.training_kind = training
+        super().__init__(options or JobOptions(), TIMES, Observer(), seed=secrets.randbits(64))
+        self.training.cluster = self
+        self.clock, self.later = self.sim.time, self.sim.later
         self._read = 0
         self._entries: list[dict[str, Any]] = []
-        self.options = options or JobOptions()
         self.scaled: list[tuple[int, tuple[str, ...]]] = []
-        """Requests for hosts: the number, and the hosts that may go."""
-        self.boot_s: dict[str, float] = {}
+        self.begun: list[tuple[int, list[str]]] = []
+        self.forgotten: list[tuple[str, int]] = []
+        self.join_s: dict[str, float] = {}
+        self.clears_s = 0.0
         self.dead: set[str] = set()
-        self.ssh_says = "no route to host"
+        self.deaf: set[str] = set()
+        self.mute: set[str] = set()
+        self.dumb: set[str] = set()
+        self.apart: set[str] = set()
+        self.undying: set[str] = set()
         self.misfits: dict[str, str] = {}
-        self.lose: Counter[str] = Counter()
+        self.unstartable: dict[str, str] = {}
+        self.lose_news: Counter[str] = Counter()
         self.hung_up = 0
         self.pid: int | None = 1
-        """The pid that agents report for every process."""
-        self._notices: dict[str, float] = {}
-        self._going: dict[str, dict[str, Any]] = {}
-        self._dismissed: set[str] = set()
-        self.told: Counter[str] = Counter()
-        self.deaf: set[str] = set()
-        self.finishing: set[str] = set()
-        self.unstartable: dict[str, str] = {}
-        self.ends_s: dict[str, float] = {}
-        self.clears_s = 0.0
-        self.join_s: dict[str, float] = {}
-        self._connections: Counter[str] = Counter()
-        job = JobState.new(
-            self.options,
-            self.clock.mono(),
-            helper_number=secrets.randbelow(1 << 48),
-            ledger=ledger,
-            expects=expects,
-            commits=commits,
-        )
-        self.driver = Driver(job, self, journal=Journal(self.lines, self.clock), clock=self.clock)
+        self.next_session(Saved(commits=tuple(commits)), expects=expects)
 
-    # --- for tests
-
-    def hosts(self, **slots: int) -> None:
-        """Publish a list of hosts."""
-        self.publish(HostSet.of(slots))
-
-    def publish(self, hosts: HostSet, departing: Mapping[str, tuple[str, float | None]] | None = None) -> None:
-        self.driver.tell(HostsChanged(hosts, departing or {}))
+    # --- time
 
     def run(self, seconds: float) -> None:
         """Let time pass."""
@@ -129,10 +305,32 @@ class Cluster(Helpers):
         self.sim.happen(end if at >= end else max(self.sim.now, at) + 1e-6)  # everything takes some time
         return self.driver.look()
 
+    def until(self, condition: Callable[[], object], *, within: float = 60.0) -> float:
+        """Let time pass until ``condition`` is true. Return the seconds that it took."""
+        begun, again_at = self.sim.now, self.driver.look()
+        while not condition():
+            assert self.sim.now < begun + within, f"not within {within} s\n{self.journal.getvalue()}"
+            again_at = self._go_on(again_at, begun + within)
+        return self.sim.now - begun
+
     def standstill(self, seconds: float) -> None:
         """Let time pass for all but the launcher."""
         self.clock.now += seconds
         self.driver.tell(LauncherPaused(seconds))
+
+    # --- the launcher
+
+    @property
+    def driver(self) -> Driver:
+        assert self.launcher is not None
+        return self.launcher.driver
+
+    def hosts(self, **slots: int) -> None:
+        """Publish a list of hosts."""
+        self.publish(HostSet.of(slots))
+
+    def publish(self, hosts: HostSet, departing: Mapping[str, tuple[str, float | None]] | None = None) -> None:
+        self.driver.tell(HostsChanged(hosts, departing or {}))
 
     def ask(self, planner: Callable[[JobState], object]) -> None:
         """Call one planner, or another function of the state, and do the actions that it requests."""
@@ -141,107 +339,10 @@ class Cluster(Helpers):
         planner(job)
         self.driver.executor.do(job.take_actions())
 
-    def until(self, condition: Callable[[], object], *, within: float = 60.0) -> float:
-        """Let time pass until ``condition`` is true. Return the seconds that it took."""
-        begun, again_at = self.sim.now, self.driver.look()
-        while not condition():
-            assert self.sim.now < begun + within, f"not within {within} s\n{self.lines.getvalue()}"
-            again_at = self._go_on(again_at, begun + within)
-        return self.sim.now - begun
-
-    def kill(self, host: str, slot: int = 0, *, code: int = 137) -> None:
-        """End a process, as by ``kill -9``."""
-        process = self.agents[host][slot]
-        self._end(process, code)
-
-    def fail(self, host: str, error: str) -> None:
-        """Let the training script of a host's first process raise an error."""
-        process = self.agents[host][min(self.agents[host])]
-        self.say(process, "failed", digest=error, error=error, traceback="")
-        self._end(process, 1)
-
-    def stop(self, host: str, slot: int = 0) -> None:
-        self.agents[host][slot].stopped = True
-
-    def lose_world(self, host: str) -> None:
-        """The processes of a host lose their connections to the others of their world."""
-        for process in self.training:
-            if process.host == host:
-                self._lose(process)
-
-    def lose_agent(self, host: str, *, lost_first: bool = True) -> None:
-        """An agent ends with all its knowledge, and so does its command. ``lost_first``: which of the two is read
-        first."""
-        self._connections[host] += 1
-        del self.agents[host]
-        self._forget(host)
-        ends = (AgentLost(host, "connection reset"), LaunchEnded(host, 137, ""))
-        for end in ends if lost_first else reversed(ends):
-            self.driver.tell(end)
-
-    def _forget(self, host: str) -> None:
-        """Delete what an agent knew, and its memory."""
-        self._ended = {seat: process for seat, process in self._ended.items() if seat[0] != host}
-        self.memory = {seat: held for seat, held in self.memory.items() if seat[0] != host}
-        self.pasts = {seat: held for seat, held in self.pasts.items() if seat[0] != host}
-
-    def terminate(self, host: str) -> None:
-        """Send SIGTERM to an agent: it gives notice, starts no process any more, and ends after its processes."""
-        grace_s = GRACE_S if self.agents[host] else 0.0
-        self.finishing.add(host)
-        self._notices[host] = self.clock.mono() + grace_s
-        notice = {"event": "notice", "reason": "SIGTERM", "grace_s": grace_s}
-        if host not in self._kept:
-            self.later(0.001, self._arrive, host, notice)
-        self._see_out(host)
-
-    def write_notice(self, host: str, reason: str, in_s: float | None = None) -> None:
-        """Write into an agent's notice file that its host is about to go; an empty reason withdraws the notice."""
-        going = {"reason": reason, "in_s": in_s} if reason else {}
-        self._going[host] = going
-        if host not in self._kept:
-            self.later(0.001, self._arrive, host, {"event": "going", **going} if going else {"event": "staying"})
-
-    def _see_out(self, host: str) -> None:
-        late = self.clock.mono() >= self._notices[host]
-        if late:
-            for process in list(self.agents[host].values()):
-                self._end(process, 143)
-        needed = not late and host not in self._dismissed and any(seat[0] == host for seat in self.memory)
-        if self.agents[host] or needed:
-            self.later(0.05, self._see_out, host)
-        else:
-            self.later(0.01, self._finish, host)
-
-    def inherit(self, *hosts: str, generation: int = 7) -> None:
-        """A world of an earlier launcher trains on these hosts."""
-        for rank, name in enumerate(hosts):
-            process = Process(name, 0, 4, "training", rank, generation, agreed=generation, beat_at=self.clock.mono())
-            self.agents[name] = {0: process}
-
-    def disconnect(self, host: str) -> None:
-        """Break an agent's connection: orders on their way are lost, and its messages are kept."""
-        self._connections[host] += 1
-        self._kept[host] = []
-        self.driver.tell(AgentLost(host, "the connection was reset"))
-
-    def reconnect(self, host: str, *, again_s: float = 0.0) -> None:
-        """An agent connects again, and repeats its messages of the last ``again_s`` seconds before the break."""
-        self.deaf.discard(host)
-        self.mute.discard(host)
-        kept, now = self._kept.pop(host), self.clock.mono()
-        again = [news for at, news in self._said_lately.get(host, []) if now - at <= again_s]
-        self.driver.tell(AgentJoined(host, self._hello(host)))
-        for news in [*again, *(news for news in kept if news["event"] not in ("asked", "unasked"))]:
-            self.driver.tell(News(host, news))
-        for process in self.agents[host].values():
-            if process.asked is not None:
-                self._ask_again(process)
-
     def events(self, name: str) -> list[dict[str, Any]]:
         """Return the journal lines of an event. An unknown name is an error, because it would never match."""
         assert name in EVENTS, name
-        text = self.lines.getvalue()
+        text = self.journal.getvalue()
         for line in text[self._read :].splitlines():
             entry = json.loads(line)
             unknown = entry.keys() - _fields(entry["event"])
@@ -250,189 +351,132 @@ class Cluster(Helpers):
         self._read = len(text)
         return [entry for entry in self._entries if entry["event"] == name]
 
-    # --- the executor's backend
-
-    def start_agent(self, host: Host) -> None:
-        if host.name in self.dead:
-            self.later(1.0, self.driver.tell, LaunchEnded(host.name, 255, self.ssh_says))
-            return
-        self.later(self.join_s.get(host.name, 0.3), self.join, host.name)
-
-    def hang_up(self, host: str, reason: str) -> None:
-        """Close the connection. The agent connects again once its network works."""
-        self.hung_up += 1
-        if host in self.agents and host not in self._kept and host not in self.finishing:
-            self._connections[host] += 1
-            self._kept[host] = []
-            self.later(0.001, self.driver.tell, AgentLost(host, reason))
-            self.later(0.2, self._come_again, host)
-
-    def _come_again(self, host: str) -> None:
-        if host in self.cut:
-            self.later(1.0, self._come_again, host)
-        elif host in self._kept:
-            self.reconnect(host)
-
-    def join(self, name: str) -> None:
-        """An agent connects."""
-        if name in self._kept:
-            self._come_again(name)
-            return
-        fresh = name not in self._beating
-        self._beating.add(name)
-        self.agents.setdefault(name, {})
-        self.driver.tell(AgentJoined(name, self._hello(name)))
-        if fresh:
-            self.later(1.0, self._beat, name)
-            for process in self.agents[name].values():
-                if process.asked is not None:
-                    self._ask_again(process)
-
-    def _hello(self, name: str) -> dict[str, Any]:
-        left_s = max(0.0, self._notices.get(name, 0.0) - self.clock.mono())
-        notice = {"notice": {"reason": "SIGTERM", "grace_s": left_s}} if name in self._notices else {}
-        going = {"going": self._going[name]} if self._going.get(name) else {}
-        agent = str(id(self.agents[name]))  # another identity after each end
-        return {"agent": agent, "facts": {}, "seats": self._seats(name), **notice, **going}
-
-    def _seats(self, name: str) -> dict[str, Any]:
-        ended = {slot: process for (host, slot), process in self._ended.items() if host == name}
-        return {str(slot): self._account(process) for slot, process in {**ended, **self.agents[name]}.items()}
-
-    def _account(self, process: Process) -> dict[str, Any]:
-        """What an agent reports of a process when it connects."""
-        held = self.memory.get((process.host, process.slot))
-        more: dict[str, Any] = {"pid": self.pid, "parked": process.state == "parked", "agreed": process.agreed}
-        if process.code is not None:
-            beat = {"step": process.steps} | ({} if held is None else {"commit": held[:3]})
-            more = {"beat": beat, "done": process.done}
-        return {
-            "life": process.life,
-            "state": "running" if process.code is None else "rest",
-            "code": process.code,
-            "generation": process.generation,
-            "loops": self.loops,
-            "warned": process.warned,
-            "held": held,
-            **({"past": self.pasts.get((process.host, process.slot), 0), "call": process.call} if self.calls else {}),
-            **more,
-        }
+    # --- processes
 
     @property
-    def environment(self) -> Mapping[str, str]:
-        return {}
+    def members(self) -> list[Process]:
+        """The processes in the world, by rank."""
+        return self.training.members
 
-    def start_order(self, seat: Seat, place: Place) -> dict[str, Any]:
-        return {"env": {"HVD_ELASTIC_PLAN": place.text()}}
+    @property
+    def world(self) -> list[str]:
+        """The host of each rank."""
+        return [process.host for process in self.members]
 
-    def peer_address(self, host: str) -> str:
-        return f"address-of-{host}"
+    def say(self, process: Process, what: str, **more: Any) -> None:
+        process.agent.report(process, what, **more)
 
-    def go_env(self, host: str) -> dict[str, str]:
-        return {}
+    def first(self, host: str) -> Process:
+        """The process in a host's first slot that has one."""
+        return min(self.agents[host].processes.items())[1]
 
-    def scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
-        self.scaled.append((hosts, tuple(leaving)))
+    def kill(self, host: str, slot: int = 0, *, code: int = 137) -> None:
+        """End a process, as by ``kill -9``."""
+        self.training.ends(self.agents[host].processes[slot], code)
 
-    def begin_world(self, generation: int, hosts: Sequence[str]) -> None:
-        """Do nothing: no engine starts a program."""
+    def fail(self, host: str, error: str) -> None:
+        """Let the training script of a host's first process raise an error."""
+        process = self.first(host)
+        self.say(process, "failed", digest=error, error=error, traceback="")
+        self.training.ends(process, 1)
 
-    def unfit(self, host: Host) -> str | None:
-        return self.misfits.get(host.name)
+    def lose_world(self, host: str) -> None:
+        """The processes of a host lose their connections to the others of their world."""
+        for process in self.members:
+            if process.host == host:
+                self.training.loses(process)
 
-    def end_agent(self, host: Host) -> None:
-        if host.name in self.dead:
-            self.later(1.0, self.driver.tell, AgentEnded(host.name, 255, "no route to host"))
+    def inherit(self, *hosts: str, generation: int = 7) -> None:
+        """A world of an earlier launcher trains on these hosts."""
+        for rank, name in enumerate(hosts):
+            agent = self.new_agent(name)
+            process = Process(agent, 0, 4, 0, "training", generation, generation, rank=rank, sampled_at=self.sim.now)
+            agent.processes[0] = process
+
+    # --- agents
+
+    @property
+    def finishing(self) -> set[str]:
+        """Hosts whose agents are about to end."""
+        return {host for host, agent in self.agents.items() if agent.finishing}
+
+    def agent_dies(self, agent: Agent, *, code: int = 137) -> None:
+        self.apart.discard(agent.host)
+        super().agent_dies(agent, code=code)
+
+    def lose_agent(self, host: str) -> None:
+        """An agent ends with all its knowledge, and so does its command."""
+        self.agent_dies(self.agents[host])
+
+    def vanish(self, host: str) -> None:
+        """A machine and all that it runs are gone, and nobody is told."""
+        self.agents.pop(host).alive = False
+
+    def write_notice(self, host: str, reason: str, in_s: float | None = None) -> None:
+        """Write into an agent's notice file that its host is about to go; an empty reason withdraws the notice."""
+        if reason:
+            self.agents[host].announce(in_s, reason)
+        else:
+            self.agents[host].recall()
+
+    def disconnect(self, host: str) -> None:
+        """Break an agent's connection, with all messages in transit: it does not connect again by itself."""
+        self.apart.add(host)
+        if (line := self.agents[host].line) is not None:
+            line.open = False
+            line.agent.line_lost(line)
+            line.launcher.lost(line, "the connection was reset")
+
+    def reconnect(self, host: str, *, again_s: float = RESEND_S + AGAIN_S) -> None:
+        """An agent connects again, and repeats its messages of the last ``again_s`` seconds."""
+        for hosts in (self.apart, self.deaf, self.mute):
+            hosts.discard(host)
+        self.agents[host].again_s = again_s
+        self.agents[host].connect()
+
+    def join(self, host: str) -> None:
+        """An agent that nobody has started connects."""
+        (self.agents.get(host) or self.new_agent(host)).connect()
+
+    # --- messages and commands
+
+    def start_s(self, host: str) -> float:
+        return self.join_s.get(host, self.times.agent_s)
+
+    def reaches(self, host: str) -> bool:
+        return host not in self.dead
+
+    def up(self, line: Line, message: Message) -> None:
+        if line.agent.host in self.cut:
             return
+        if message.news.get("event") == "beats":
+            self._arrives_up(line, message)  # at once: what is seen at a moment is known then
+        else:
+            super().up(line, message)
 
-        def end() -> None:
-            for process in list(self.agents.get(host.name, {}).values()):
-                self._end(process, 137)
-            self.agents.pop(host.name, None)
-            self.driver.tell(AgentEnded(host.name, 0, ""))
-
-        self.later(0.3, end)
-
-    def stop_launch(self, host: str) -> None:
-        """Do nothing: no event follows after a launch is given up."""
-
-    def send(self, host: str, order: Mapping[str, Any]) -> bool:
-        if order["do"] == "all":
-            return all(self.send(host, each) for each in order["orders"])
-        if host not in self.agents or host in self._kept:
-            return False
-        if host not in self.cut | self.deaf:
-            self.later(0.001, self._obey, host, dict(order), self._connections[host])
-        return True
-
-    def _obey(self, host: str, order: dict[str, Any], connection: int) -> None:
-        seats = self.agents.get(host)
-        if seats is None or connection != self._connections[host]:
+    def _arrives_up(self, line: Line, message: Message) -> None:
+        event = message.news.get("event")
+        if line.agent.host in self.mute and event not in (None, "beats"):
             return
-        if order["do"] == "finish":
-            self._dismissed.add(host)
-            if host not in self._notices:  # otherwise it checks its deadline itself
-                self.finishing.add(host)
-                self._finish(host)
+        if self.lose_news[event]:
+            self.lose_news[event] -= 1
             return
-        if order["do"] in ("helper", "drop"):
-            self._helper(host, order)
-            return
-        if order["do"] == "tell":
-            for number, life in order["to"].items():
-                self._tell(seats.get(int(number)), life, order["message"])
-            return
-        slot = order["slot"]
-        process = seats.get(slot)
-        if order["do"] == "start":
-            if host in self.finishing:
-                self.driver.tell(News(host, {"event": "refused", "slot": slot, "life": None, "reason": "about to end"}))
-                return
-            assert process is None
-            if host in self.unstartable:
-                failed = Process(host, slot, order["life"])
-                self._news(failed, "not_started", reason=self.unstartable[host])
-                return
-            new = seats[slot] = Process(host, slot, order["life"], beat_at=self.clock.mono())
-            self._news(new, "started", pid=1)
-            self.later(self.boot_s.get(host, 3.0), self._park, new)
-        elif order["do"] == "forget":
-            self.forgotten.append((host, slot))
-        elif process is None:
-            return
-        elif order["do"] == "kill":
-            self._end(process, 137)
-        elif order["do"] == "stop":
-            self.later(self.ends_s.get(host, 0.0), self._end, process, 143)
-        elif order["do"] == "answer" and process.asked == order["id"]:
-            self._answered(process, order)
+        super()._arrives_up(line, message)
 
-    def _tell(self, process: Process | None, life: int, message: Mapping[str, Any]) -> None:
-        if process is None or life != process.life:
-            return
-        what = message["tell"]
-        self.told[what] += 1
-        if self.told[what] > self.lose[what]:
-            self._told(process, message)
+    def down(self, line: Line, order: Mapping[str, Any]) -> None:
+        for each in order["orders"] if order["do"] == "all" else (order,):
+            self.ordered(line.agent.host, each)
+        if line.agent.host not in self.cut | self.deaf:
+            super().down(line, order)
 
-    def _finish(self, host: str) -> None:
-        """The agent ends after its cleanup, and its connection is lost."""
-        self._connections[host] += 1
-        connection = self._connections[host]
+    def ordered(self, host: str, order: Mapping[str, Any]) -> None:
+        """A launcher has sent an order to a host."""
 
-        def gone() -> None:
-            if self._connections[host] == connection:
-                self.finishing.discard(host)
-                self._dismissed.discard(host)
-                del self.agents[host]
-                codes = [each.code or 0 for seat, each in self._ended.items() if seat[0] == host]
-                self._forget(host)
-                self._notices.pop(host, None)
-                self._kept.pop(host, None)
-                self.driver.tell(AgentLost(host, "the agent hung up"))
-                self.driver.tell(LaunchEnded(host, max(codes, default=0), ""))
-
-        self.later(self.clears_s, gone)
+    def tell_loss(self, line: Line) -> None:
+        if line.agent.host in self.cut:
+            self.later(1.0, self.tell_loss, line)  # it notices this once it has its network again
+        else:
+            self.later(LATENCY_S, line.agent.line_lost, line)
 
 
 @functools.cache

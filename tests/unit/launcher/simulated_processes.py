@@ -1,68 +1,50 @@
-"""The processes of a cluster in memory, and what their agents report of them.
+"""Processes of a simulated cluster of which a test can stop, hang or lose each by itself.
 
-:mod:`tests.unit.launcher.simulated_cluster` decides which messages they get, and when. Here each process, agent and
-message can fail by itself. The simulator (``hvd_elastic_ext/simulate/cluster``), which plays the histories of
-:mod:`tests.unit.launcher.model`, moves all processes of a world together instead: it is fast, and knows the real state.
+In the simulator's own :class:`~hvd_elastic_ext.simulate.cluster.training.Training`, all processes of a world move
+together: it is fast, and knows the real state. Here each one does what it is told, and what a test says.
 """
 
 from __future__ import annotations
 
-import base64
-import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hvd_elastic_ext.core.messages.slot_protocol import START_AGAIN
-from hvd_elastic_ext.launcher.driver.driver import Driver
-from hvd_elastic_ext.launcher.driver.events import News
-from hvd_elastic_ext.simulate.cluster.virtual_time import Sim
+from hvd_elastic_ext.simulate.cluster import processes, training
+from hvd_elastic_ext.simulate.cluster.processes import Commit
 
-STEP_S = 0.02
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from tests.unit.launcher.simulated_cluster import Cluster
+
+LINEAGE = 77
 
 
-@dataclass
-class Process:
-    """``state``: booting, parked, waiting (for a rank), training, gone. ``stopped``: as by SIGSTOP.
+@dataclass(eq=False, slots=True)
+class Process(processes.Process):
+    """``state``: booting, parked, asking (for a rank), training, gone. ``batch``: the steps that it has done."""
 
-    ``stuck``: its main thread stands still, and the others wait for it. ``beats``: its script calls heartbeat()
-    meanwhile. ``wedged``: it waits for a peer even if the peer is lost, as Gloo does in the middle of a send.
-    """
-
-    host: str
-    slot: int
-    life: int
-    state: str = "booting"
-    rank: int | None = None
-    generation: int = 0
-    agreed: int = 0
-    asked: int | None = None
+    call: int = 1
     interrupted: bool = False
-    leave: bool = False
     lost: bool = False
-    stopped: bool = False
-    beat_at: float = 0.0
-    steps: int = 0
     stuck: bool = False
+    """Its main thread stands still, and the others wait for it."""
     beats: bool = False
+    """Its script calls heartbeat() meanwhile."""
     wedged: bool = False
+    """It waits for a peer even if the peer is lost, as Gloo does in the middle of a send."""
+    warned: bool = False
     progress: int = 0
     step_s: float | None = None
-    stepped_at: float | None = None
-    done: bool = False
-    warned: bool = False
-    code: int | None = None
-    call: int = 1
 
 
-class Processes:
-    """All living processes, by host and slot.
+class Training(training.Training):
+    """All processes. One step and one commit a second, with a heartbeat."""
 
-    ``cut``, ``mute``, ``dumb``, ``undying``, ``sealed``, ``lose_news``: see the cluster.
-    """
-
-    driver: Driver
+    process_kind = Process
+    cluster: Cluster
     calls = False
     """Whether they name their training calls."""
     commits = True
@@ -76,270 +58,267 @@ class Processes:
     heartbeat."""
     call_s: float | None = 1.0
     """Seconds from one call of ``commit()`` to the next, as they report them."""
+    step_s = 0.02
+    """Seconds until ranks that have to leave reach their next step."""
+    steps_a_beat = 1
+    busy_s = 0.0
+    """Seconds until ranks keep a named commit."""
+    late = 0
+    """How many messages with a named commit arrive too late."""
+    saves: str | None = None
+    """Rank 0 has a function that saves files; why it fails, empty if it does not."""
+    sealed: list[int] | None = None
+    """The commit that all processes report when they ask for a rank."""
 
-    def __init__(self) -> None:
-        self.sim = Sim()
-        self.clock, self.later = self.sim.time, self.sim.later
-        self.step_s = STEP_S
-        self.steps_a_beat = 1
-        self.cut: set[str] = set()
-        self.lose_news: Counter[str] = Counter()
-        self.dumb: set[str] = set()
-        self.agents: dict[str, dict[int, Process]] = {}
-        self.mute: set[str] = set()
-        self.undying: set[str] = set()
-        self.sealed: list[int] | None = None
-        self._beating: set[str] = set()
-        """Hosts whose agent has connected at least once."""
-        self._said_lately: dict[str, list[tuple[float, dict[str, Any]]]] = {}
-        self._kept: dict[str, list[dict[str, Any]]] = {}
-        self._ended: dict[tuple[str, int], Process] = {}
-        self._asks = itertools.count()
-        self.memory: dict[tuple[str, int], list[int]] = {}
-        """By slot, the newest commit in its memory: incarnation, generation, number and step."""
-        self.pasts: dict[tuple[str, int], int] = {}
-        """By slot, the number of results of training calls in its memory."""
-        self._steps: Counter[int] = Counter()
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.clock, self.later = self._sim.time, self._sim.later
+        self.tells: Counter[str] = Counter()
+        """How many messages of each kind have arrived; of them, the first ``lose`` are lost."""
+        self.lose: Counter[str] = Counter()
+        self.stays: list[bool | None] = []
+        """For each message about a commit to keep: whether no process may train beyond it; None: all may train on."""
+        self._done: Counter[int] = Counter()
         """By generation, the number of steps of its processes, which is the same for all."""
 
     @property
-    def training(self) -> list[Process]:
-        """The processes in the world, by rank."""
-        found = [p for p in self._all() if p.state == "training" and not p.lost]
-        return sorted(found, key=lambda p: p.rank if p.rank is not None else -1)
+    def job(self) -> JobState:
+        return self.cluster.driver.job
 
     @property
-    def world(self) -> list[str]:
-        """The host of each rank."""
-        return [process.host for process in self.training]
+    def all(self) -> list[Process]:
+        """All living processes."""
+        return [process for agent in self.cluster.agents.values() for process in agent.processes.values()]
 
-    # --- processes
+    @property
+    def members(self) -> list[Process]:
+        """The processes in the world, by rank."""
+        found = [process for process in self.all if process.state == "training" and not process.lost]
+        return sorted(found, key=lambda process: process.rank)
 
-    def _park(self, process: Process) -> None:
-        if process.state == "booting":
-            process.state = "parked"
-            self._goes_on(process)
+    def has_loop(self, process: Process) -> bool:
+        """Whether it has said that its script has an elastic loop."""
+        return self.loops
 
-    def _goes_on(self, process: Process) -> None:
-        """A process passes over the calls whose results are in its slot, and parks in the next one."""
-        process.call = max(process.call, self.pasts.get((process.host, process.slot), 0))
-        self.say(process, "parked", **({"call": process.call} if process.call > 1 or self.calls else {}))
+    # --- what they are told
 
-    def next_call(self, *, kept: bool = True, reason: str = "too large") -> None:
-        """All processes of the world end their call, and begin the next one."""
-        self.calls = True
-        for process in self.training:
-            if kept:
-                self.pasts[process.host, process.slot] = process.call + 1
-            why = {} if kept else {"reason": reason}
-            process.call += 1
-            self.say(process, "done", call=process.call - 1)
-            self.say(process, "looping", call=process.call)
-            self.say(process, "result", call=process.call - 1, bytes=9, kept=kept, **why)
+    def told(self, process: Process, message: Mapping[str, Any]) -> None:
+        what = message["tell"]
+        self.tells[what] += 1
+        if self.tells[what] > self.lose[what]:
+            self.hears(process, message)
 
-    def _told(self, process: Process, message: Mapping[str, Any]) -> None:
-        if message["tell"] == "go" and process.state == "parked":
-            self._ask(process)
-        elif message["tell"] == "update" and process.state == "training":
-            process.leave = process.leave or message["leave"]
-            self._interrupt_all(process.generation)
-        elif message["tell"] == "results" and process.state == "parked":
-            self.later(0.5, self._goes_on, process)
-        elif message["tell"] == "fence" and process.state == "training":
-            self._lose(process)
+    def hears(self, process: Process, message: Mapping[str, Any]) -> None:
+        match message["tell"]:
+            case "go" if process.state == "parked":
+                self.ask(process)
+            case "update" if process.state == "training":
+                process.leave = process.leave or message["leave"]
+                self._interrupt_all(process.generation)
+            case "results" if process.state == "parked":
+                self.later(0.5, self.goes_on, process)
+            case "fence" if process.state == "training":
+                self.loses(process)
+            case "keep":
+                self.stays.append(message.get("stay"))
+                if message["commit"] is not None:
+                    self._keep(process, list(message["commit"]))
 
-    def _interrupt_all(self, generation: int) -> None:
-        """One interrupted rank takes all ranks out of the world, at their next step."""
-        for each in self._all():
-            if each.generation == generation and each.state == "training" and not each.interrupted:
-                each.interrupted = True
-                self.later(self.step_s, self._leave_world, each)
+    def _keep(self, process: Process, wanted: list[int]) -> None:
+        newest = [1, process.generation, process.batch]
+        if self.late or newest > wanted:
+            self.late = max(0, self.late - 1)
+            newest = max(newest, [*wanted[:2], wanted[2] + 1])
+            process.agent.report(process, "commit_not_kept", wanted=wanted, newest=newest)
+        elif newest == wanted:
+            commit = Commit(*newest, process.batch, LINEAGE)
+            busy_s = 0.0 if self.saves is not None and process.rank == 0 else self.busy_s
+            self.later(busy_s, self._kept, process, commit)
+        elif process.state == "training":
+            self.later(0.1, self._keep, process, wanted)
 
-    def _leave_world(self, process: Process) -> None:
-        stays = process.stopped or process.wedged or process.lost or not process.interrupted
-        if process.state != "training" or stays:
-            return
-        peers = [peer for peer in self._all() if peer.generation == process.generation]
-        if process.host not in self.cut and any(peer.host in self.cut for peer in peers):
-            return  # there is no next step: it waits for a rank that is cut off, and cannot learn that
-        if process.leave:
-            self._end(process, 0)
+    def _kept(self, process: Process, commit: Commit) -> None:
+        more: dict[str, Any] = {"side": 1}
+        if self.saves is not None and process.rank == 0:
+            more = {"side": 2, "files": True, "stall_s": 9.0}
+        if self.saves and process.rank == 0:
+            wanted = commit.name
+            process.agent.report(process, "commit_not_kept", wanted=wanted, newest=wanted, failed=self.saves)
         else:
-            self._ask(process)
+            process.agent.report(process, "commit_kept", commit=[LINEAGE, *commit.name], step=commit.batch, **more)
 
-    def _lose(self, process: Process, generation: int | None = None) -> None:
-        """A process loses its world, and asks for the next one."""
-        stays = process.lost or process.wedged or process.state != "training"
-        if not stays and generation in (None, process.generation):
-            process.lost = True
-            self.later(0.005, self._ask, process)
+    # --- into a world
 
-    def _ask(self, process: Process) -> None:
+    def parks(self, process: Process) -> None:
+        self.moves(process, "parked")
+        self.goes_on(process)
+
+    def goes_on(self, process: Process) -> None:
+        """A process passes over the calls whose results are in its slot, and parks in the next one."""
+        process.call = max(process.call, len(process.past))
+        process.agent.report(process, "parked", **({"call": process.call} if process.call > 1 or self.calls else {}))
+
+    def ask(self, process: Process) -> None:
         """A process asks for its rank. With an engine that starts other processes for each world, a former member ends
         instead."""
         if process.state == "gone" or process.stopped:
             return
-        if process.generation and not self.driver.job.in_place:
+        if process.generation and not self.job.in_place:
             process.interrupted = True
-            self._end(process, self.leaves_with)
+            self.ends(process, self.leaves_with)
             return
-        process.state, process.asked = "waiting", next(self._asks)
+        self.moves(process, "asking")
         if self.sealed is not None:
-            self.say(process, "beat", commit=self.sealed)
+            process.commit = Commit(*self.sealed, process.batch, LINEAGE)
         elif process.generation:
-            self._commit(process)
-            if held := self.memory.get((process.host, process.slot)):
-                self.say(process, "beat", commit=held[:3], step=held[3])
-        self._ask_again(process)
+            self.commit(process)
+            process.commit = process.held
+        process.agent.asks(process, next(self._questions))
 
-    def _commit(self, process: Process) -> None:
-        """Commit for a process. All that have agreed on their state do the same steps, with a commit after each."""
-        if process.agreed != process.generation:
-            return
-        process.steps = self._steps[process.generation] = max(process.steps, self._steps[process.generation])
-        self.memory[process.host, process.slot] = [1, process.generation, process.steps, process.steps]
-
-    def commit_of(self, process: Process) -> list[int] | None:
-        """The commit that a process reports in its heartbeats."""
-        return [1, process.generation, process.steps] if process.generation and self.commits else None
-
-    def _ask_again(self, process: Process) -> None:
-        self._news(process, "asked", id=process.asked, method="GET", path="/rank_and_size/x:0", body="")
-
-    def _answered(self, process: Process, order: Mapping[str, Any]) -> None:
-        assert order["status"] == 200
-        process.rank = int(base64.b64decode(order["body"]).decode().split(",")[0])
-        process.state, process.asked = "training", None
+    def answered(self, process: Process, *, incarnation: int, size: int) -> None:
+        self.moves(process, "training")
         process.interrupted = process.lost = False
-        process.generation = self.driver.job.generation
-        self.later(0.05, self.enter, process)
+        process.generation = self.job.generation
+        self.later(0.05, self.enters, process)
 
-    def enter(self, process: Process) -> None:
+    def enters(self, process: Process) -> None:
         """A process joins a world, and agrees with the others at once."""
         if process.state == "training":
-            self.say(process, "entered", generation=process.generation)
-            self.say(process, "looping", **({"call": process.call} if self.calls else {}))
+            process.agent.report(process, "entered", generation=process.generation)
+            process.agent.report(process, "looping", **({"call": process.call} if self.calls else {}))
             process.agreed = process.generation
-            self.say(process, "synced")
+            process.agent.report(process, "synced")
 
-    def ends_unnoticed(self, host: str, code: int) -> None:
-        """The processes of a host that are in a world end, and the others do not notice it."""
-        for process in self.training:
-            if process.host == host:
-                process.interrupted = True
-                self._end(process, code)
+    # --- within it
 
-    def _end(self, process: Process, code: int) -> None:
-        if process.state == "gone" or process.host in self.undying:
-            return
-        generation, was_in = process.generation, process.state == "training"
-        process.state = "gone"
-        self.agents[process.host].pop(process.slot, None)
-        process.code, self._ended[process.host, process.slot] = code, process
-        if was_in:
-            self._commit(process)
-        seat = process.host, process.slot
-        past = {"past": self.pasts.get(seat, 0)} if self.calls else {}
-        self._news(process, "exited", code=code, held=self.memory.get(seat), **past)
-        if was_in and not process.interrupted:
-            for peer in self._all():
-                if peer.generation == generation and peer.host not in self.cut:
-                    self.later(0.01, self._lose, peer, generation)
+    def trains(self, process: Process) -> None:
+        """The steps of a process since its last heartbeat."""
+        gets_on = process.state == "training" and not self.held_up(process)
+        if self.pace is not None and gets_on:
+            step_s, now = self.pace(len(self.job.world.members)), self.clock.mono()
+            begun = now - 1.0 if process.stepped_at is None else process.stepped_at
+            done = int((now - begun) / step_s)
+            process.batch, process.stepped_at = process.batch + done, begun + done * step_s
+        else:
+            process.batch += gets_on * self.steps_a_beat
+        if process.state == "training":
+            self._done[process.generation] = max(process.batch, self._done[process.generation])
+        process.progress += gets_on or process.beats
+        if process.step_s is not None:
+            process.step_s *= 1.0 + 1e-6  # no two steps take the same time
 
-    def says(self, host: str, what: str) -> None:
-        """The processes of a host that are in a world send a message about their training."""
-        for process in self.training:
-            if process.host == host:
-                self.say(process, what)
+    def held_up(self, process: Process) -> bool:
+        """Whether a process waits for another one of its world that is stuck."""
+        return any(each.stuck and each.generation == process.generation for each in self.all)
 
-    def finish(self, *, hanging: str | None = None) -> None:
-        """Training is done on all ranks. Processes of the host ``hanging`` never end."""
-        for process in self.training:
-            process.done = True
-            self.say(process, "done")
-        for process in self.training:
-            process.interrupted = True
-            if process.host == hanging:
-                process.stopped = True
-            else:
-                self._end(process, 0)
-
-    # --- messages
-
-    def _all(self) -> Iterable[Process]:
-        return [process for seats in self.agents.values() for process in seats.values()]
-
-    def warned(self, host: str, *, leaving: bool = True) -> None:
-        """The scripts on a host have seen by ``check_alive()`` whether they have to leave."""
-        for process in self.training:
-            if process.host == host:
-                process.warned = leaving
-                self.say(process, "warned", leaving=leaving)
-
-    def say(self, process: Process, what: str, **more: Any) -> None:
-        self._news(process, "said", message={"say": what, **more})
-
-    def _news(self, process: Process, event: str, **more: Any) -> None:
-        if process.host not in self.cut:
-            news = {"event": event, "slot": process.slot, "life": process.life, **more}
-            self.later(0.001, self._arrive, process.host, news)
-
-    def _arrive(self, host: str, news: dict[str, Any]) -> None:
-        if host in self.mute or host not in self._beating:
-            return
-        if self.lose_news[news["event"]]:
-            self.lose_news[news["event"]] -= 1
-            return
-        if host in self._kept:
-            self._kept[host].append(news)
-            return
-        self._said_lately.setdefault(host, []).append((self.clock.mono(), news))
-        self.driver.tell(News(host, news))
-
-    def _beat(self, name: str) -> None:
-        if name not in self.agents:
-            self._beating.discard(name)
-            return
-        now = self.clock.mono()
-        slots = {}
-        for process in self.agents[name].values():
-            if not process.stopped:
-                process.beat_at = now
-                self._train(process)
-            if process.state == "booting" and name in self.dumb:
-                continue
-            age = now - process.beat_at
-            slots[str(process.slot)] = {"life": process.life, "age": age, "beat": self._beat_of(process)}
-        if name not in self.cut and name not in self._kept:
-            self.driver.tell(News(name, {"event": "beats", "slots": slots}))
-        self.later(1.0, self._beat, name)
-
-    def _beat_of(self, process: Process) -> dict[str, Any]:
+    def beat_of(self, process: Process) -> dict[str, Any]:
         """What a process reports in its heartbeat."""
         return {
-            "step": process.steps,
+            "step": process.batch,
             "commit": self.commit_of(process),
             "progress": process.progress,
-            "waiting": (process.wedged or self._held_up(process)) and not process.stuck,
+            "waiting": (process.wedged or self.held_up(process)) and not process.stuck,
             "step_s": process.step_s,
             "call_s": self.call_s,
             **({} if process.stepped_at is None else {"stepped_at": process.stepped_at}),
         }
 
-    def _train(self, process: Process) -> None:
-        gets_on = process.state == "training" and not self._held_up(process)
-        if self.pace is not None and gets_on:
-            step_s, now = self.pace(len(self.driver.job.world.members)), self.clock.mono()
-            begun = now - 1.0 if process.stepped_at is None else process.stepped_at
-            done = int((now - begun) / step_s)
-            process.steps, process.stepped_at = process.steps + done, begun + done * step_s
-        else:
-            process.steps += gets_on * self.steps_a_beat
-        if process.state == "training":
-            self._steps[process.generation] = max(process.steps, self._steps[process.generation])
-        process.progress += gets_on or process.beats
-        if process.step_s is not None:
-            process.step_s *= 1.0 + 1e-6  # no two steps take the same time
+    def commit_of(self, process: Process) -> list[int] | None:
+        """The commit that a process reports in its heartbeats."""
+        return [1, process.generation, process.batch] if process.generation and self.commits else None
 
-    def _held_up(self, process: Process) -> bool:
-        return any(each.stuck and each.generation == process.generation for each in self._all())
+    def commit(self, process: Process) -> None:
+        """Commit for a process. All that have agreed on their state do the same steps, with a commit after each."""
+        if process.agreed != process.generation:
+            return
+        process.batch = self._done[process.generation] = max(process.batch, self._done[process.generation])
+        process.agent.seal(process.slot, Commit(1, process.generation, process.batch, process.batch, LINEAGE))
+
+    def follow(self, process: Process) -> None:
+        if process.state == "training":
+            self.commit(process)
+
+    def next_call(self, *, kept: bool = True, reason: str = "too large") -> None:
+        """All processes of the world end their call, and begin the next one."""
+        self.calls = True
+        for process in self.members:
+            if kept:
+                process.past.extend([None] * (process.call + 1 - len(process.past)))
+            why = {} if kept else {"reason": reason}
+            process.call += 1
+            process.agent.report(process, "done", call=process.call - 1)
+            process.agent.report(process, "looping", call=process.call)
+            process.agent.report(process, "result", call=process.call - 1, bytes=9, kept=kept, **why)
+
+    def warn(self, host: str, *, leaving: bool = True) -> None:
+        """The scripts on a host have seen by ``check_alive()`` whether they have to leave."""
+        for process in self.members:
+            if process.host == host:
+                process.warned = leaving
+                process.agent.report(process, "warned", leaving=leaving)
+
+    def says(self, host: str, what: str) -> None:
+        """The processes of a host that are in a world send a message about their training."""
+        for process in self.members:
+            if process.host == host:
+                process.agent.report(process, what)
+
+    # --- out of it
+
+    def _interrupt_all(self, generation: int) -> None:
+        """One interrupted rank takes all ranks out of the world, at their next step."""
+        for each in self.all:
+            if each.generation == generation and each.state == "training" and not each.interrupted:
+                each.interrupted = True
+                self.later(self.step_s, self.leaves_world, each)
+
+    def leaves_world(self, process: Process) -> None:
+        stays = process.stopped or process.wedged or process.lost or not process.interrupted
+        if process.state != "training" or stays:
+            return
+        peers = [peer for peer in self.all if peer.generation == process.generation]
+        if process.host not in self._cut and any(peer.host in self._cut for peer in peers):
+            return  # there is no next step: it waits for a rank that is cut off, and cannot learn that
+        if process.leave:
+            self.ends(process, 0)
+        else:
+            self.ask(process)
+
+    def loses(self, process: Process, generation: int | None = None) -> None:
+        """A process loses its world, and asks for the next one."""
+        stays = process.lost or process.wedged or process.state != "training"
+        if not stays and generation in (None, process.generation):
+            process.lost = True
+            self.later(0.005, self.ask, process)
+
+    def ends(self, process: Process, code: int) -> None:
+        process.agent.ended(process, code)
+
+    def ends_unnoticed(self, host: str, code: int) -> None:
+        """The processes of a host that are in a world end, and the others do not notice it."""
+        for process in self.members:
+            if process.host == host:
+                process.interrupted = True
+                self.ends(process, code)
+
+    def gone(self, process: Process) -> None:
+        was_in = process.state == "training"
+        if was_in:
+            self.commit(process)
+        self.moves(process, "gone")
+        for peer in self.all if was_in and not process.interrupted else ():
+            if peer.generation == process.generation and peer.host not in self._cut:
+                self.later(0.01, self.loses, peer, process.generation)
+
+    def finish(self, *, hanging: str | None = None) -> None:
+        """Training is done on all ranks. Processes of the host ``hanging`` never end."""
+        members = self.members
+        for process in members:
+            process.done = True
+            process.agent.report(process, "done")
+        for process in members:
+            process.interrupted = True
+            if process.host == hanging:
+                process.stopped = True
+            else:
+                self.ends(process, 0)

@@ -101,7 +101,7 @@ def test_what_is_told_of_a_fault_fits_what_the_launcher_has_done(
 ) -> None:
     options = "standby_timeout_s=20.0 progress_timeout_s=5.0 restart_stalled=True"
     cluster = play(f"train a b c {options}; run 3; {scenario}")
-    rows = build_report(list(read(cluster.lines.getvalue().splitlines()))).rows
+    rows = build_report(list(read(cluster.journal.getvalue().splitlines()))).rows
     told = [advice.advice(row) for row in rows if row.title == event]
     assert told
     for each in told:

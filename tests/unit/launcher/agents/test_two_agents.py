@@ -56,7 +56,7 @@ def test_what_the_older_one_ran_counts_as_ended_and_the_seats_are_filled_anew() 
     cluster.hosts(a=1, b=1)
     cluster.until(lambda: cluster.world == ["a", "b"])
     cluster.run(1.0)
-    cluster.agents["b"].clear()  # another machine with the same name has replaced it
+    cluster.agents["b"].processes.clear()  # another machine with the same name has replaced it
     cluster.driver.tell(events.AgentLost("b", "another agent has taken its place"))
     cluster.driver.tell(events.AgentJoined("b", {"facts": {}, "seats": {}}))
     cluster.run(0.2)

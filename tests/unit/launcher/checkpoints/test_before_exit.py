@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -21,16 +22,15 @@ class Slow(Cluster):
     """Its processes take time to end. ``orders``: the orders to agents about them."""
 
     def __init__(self) -> None:
-        super().__init__(storing("1000"))
         self.orders: list[str] = []
+        super().__init__(storing("1000"))
         self.hosts(a=2)
-        self.until(lambda: len(self.training) == 2)
+        self.until(lambda: len(self.members) == 2)
         self.run(10.0)
         self.ends_s["a"] = 4.0
 
-    def _obey(self, host: str, order: dict[str, Any], connection: int) -> None:
+    def ordered(self, host: str, order: Mapping[str, Any]) -> None:
         self.orders.append(order["do"])
-        super()._obey(host, order, connection)
 
     def end(self) -> None:
         self.driver.tell(End(Interrupted(15, "stopped by SIGTERM")))
@@ -47,7 +47,7 @@ def test_after_a_last_checkpoint_processes_have_their_grace_as_at_any_end() -> N
 
 def test_where_a_last_checkpoint_does_not_come_that_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Slow()
-    cluster.silent = {"a"}
+    cluster.helpers.silent = {"a"}
     cluster.end()
     assert caplog.text.count("no last checkpoint") == 1
     assert f"in {STOP_LIMIT_S:g} s" in caplog.text
@@ -129,7 +129,7 @@ def test_newcomers_are_ended_at_once_when_the_job_is_told_to_end() -> None:
 def test_a_checkpoint_on_its_way_makes_way_for_the_last_one() -> None:
     """Defect: the job waited for it until the limit, and lost all training since."""
     cluster = play("train a b every=5; takes write 12; asked write 2; run 3")
-    step = max(each.steps for each in cluster.training)
+    step = max(each.batch for each in cluster.members)
     cluster.driver.tell(End(Interrupted(15, "stopped by SIGTERM")))
     cluster.until(lambda: cluster.driver.over, within=60.0)
     [sealed] = cluster.events("sealed")
@@ -141,7 +141,7 @@ def test_a_checkpoint_of_which_all_is_written_is_completed_before_the_last_one(
 ) -> None:
     caplog.set_level("INFO")
     cluster = play("train a b every=5; takes seal 15; asked seal; run 1; ctrl-c; run 6")
-    step = max(each.steps for each in cluster.training)
+    step = max(each.batch for each in cluster.members)
     cluster.until(lambda: cluster.driver.over, within=60.0)
     assert "for the last checkpoint: first the one before it: step" in caplog.text
     assert "a second Ctrl-C ends it now" in caplog.text
@@ -166,12 +166,12 @@ def test_a_world_of_new_processes_that_has_no_state_yet_is_ended_at_once_and_mem
 
 def test_only_the_last_checkpoint_is_written_with_usual_priority() -> None:
     cluster = play("train a b; run 30", every="10")
-    beside = [request for kind in ("write", "seal") for _, request in cluster.of(kind)]
+    beside = [request for kind in ("write", "seal") for _, request in cluster.helpers.of(kind)]
     assert len(beside) >= 2
     assert not any("urgent" in request for request in beside)
-    cluster.asked.clear()
+    cluster.helpers.asked.clear()
     cluster.driver.tell(End(Interrupted(15, "stopped by SIGTERM")))
     cluster.run(10.0)
-    last = [request for kind in ("write", "seal") for _, request in cluster.of(kind)]
+    last = [request for kind in ("write", "seal") for _, request in cluster.helpers.of(kind)]
     assert len(last) >= 2
     assert all(request["urgent"] is True for request in last)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,24 +10,25 @@ from hvd_elastic_ext.core.errors import Interrupted
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.custody.holders import NotedCommit
 from hvd_elastic_ext.launcher.driver.events import End, Expected
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId
+from hvd_elastic_ext.simulate.cluster.processes import Commit
 from tests.unit.launcher.scenarios import Scenario, play
-from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, storing
-from tests.unit.launcher.simulated_processes import Process
+from tests.unit.launcher.simulated_cluster import Cluster, storing
+from tests.unit.launcher.simulated_processes import LINEAGE, Process, Training
 
 
-class Importing(Cluster):
-    """Processes need ``imports_s`` from their ranks to their loop, ``sync_s`` to agree, and ``first_s`` to a step.
+class Importing(Training):
+    """Processes need ``imports_s`` from their ranks to their loop, ``sync_s`` to agree, and ``first_s`` to a step."""
 
-    As with an engine that has other processes for each world, or (``in_place``) with the same processes.
-    """
+    imports_s = first_s = 0.0
 
-    def __init__(self, options: JobOptions, *, in_place: bool) -> None:
-        super().__init__(options if in_place else replace(options, engine="torchrun"))
-        self.imports_s = self.sync_s = self.first_s = 0.0
-        self.began: dict[tuple[str, int], float] = {}
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.sync_s = 0.0
+        self.began: dict[ProcessId, float] = {}
 
-    def enter(self, process: Process) -> None:
-        self.say(process, "entered", generation=process.generation)
+    def enters(self, process: Process) -> None:
+        process.agent.report(process, "entered", generation=process.generation)
         if process.agreed:
             self._loop(process)
         else:
@@ -37,58 +36,49 @@ class Importing(Cluster):
 
     def _loop(self, process: Process) -> None:
         if process.state == "training":
-            self.say(process, "looping")
+            process.agent.report(process, "looping")
             self.later(self.sync_s, lambda: self._agree(process))
 
     def _agree(self, process: Process) -> None:
         if process.state != "training":
             return
-        process.steps = max([process.steps, *(held[3] for held in self.memory.values())])
+        held = [commit for agent in self.cluster.agents.values() for commit in agent.memory.values()]
+        process.batch = max([process.batch, *(commit.batch for commit in held)])
         process.agreed = process.generation
-        self.began[process.host, process.life] = self.clock.mono() + self.first_s
-        newest = max((held[:3] for held in self.memory.values()), default=[1, process.generation, process.steps])
-        self.say(process, "synced", commit=newest, step=process.steps)
+        self.began[process.id] = self.clock.mono() + self.first_s
+        newest = max((commit.name for commit in held), default=[1, process.generation, process.batch])
+        process.agent.report(process, "synced", commit=newest, step=process.batch)
 
     def commit_of(self, process: Process) -> list[int] | None:
         """None until it has agreed; then the commit that it has loaded, until it has done a step."""
         if not process.agreed:
             return None
-        held = self.memory.get((process.host, process.slot))
-        return held[:3] if held is not None and not self._has_begun(process) else super().commit_of(process)
+        held = process.held
+        return held.name if held is not None and not self._has_begun(process) else super().commit_of(process)
 
-    def _held_up(self, process: Process) -> bool:
-        return not self._has_begun(process) or super()._held_up(process)
+    def held_up(self, process: Process) -> bool:
+        return not self._has_begun(process) or super().held_up(process)
 
     def _has_begun(self, process: Process) -> bool:
-        at = self.began.get((process.host, process.life))
+        at = self.began.get(process.id)
         return at is not None and self.clock.mono() >= at
 
-    def _train(self, process: Process) -> None:
-        super()._train(process)
+    def trains(self, process: Process) -> None:
+        super().trains(process)
         if self._has_begun(process):
             process.stepped_at = self.clock.mono()
 
-    def _commit(self, process: Process) -> None:
+    def commit(self, process: Process) -> None:
         if self._has_begun(process):
-            super()._commit(process)
-
-    def _usual(self, host: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """A process that has not agreed yet has not changed the commit in its memory."""
-        answer = super()._usual(host, request)
-        for process in self.agents[host].values() if request["do"] == "held" else ():
-            if not process.agreed and (held := self.memory.get((host, process.slot))):
-                answer["held"][str(process.slot)] = [[77, *held[:3]], held[3], 1]
-        return answer
+            super().commit(process)
 
 
 class Saved(Scenario):
     """Further steps of scenarios."""
 
-    cluster: Importing
-
     def slow_(self, part: str, seconds: str) -> None:
         """From now on this part of a process's start takes so many seconds."""
-        setattr(self.cluster, f"{part}_s", float(seconds))
+        setattr(self.cluster.training, f"{part}_s", float(seconds))
 
     def commits_(self) -> None:
         """Check that the last checkpoint has the newest commit, of about four steps or more."""
@@ -96,12 +86,10 @@ class Saved(Scenario):
         assert sealed["step"] >= 4, sealed
 
 
-def world(*, in_place: bool = False) -> Callable[[JobOptions], Cluster]:
-    return lambda options: Importing(options, in_place=in_place)
-
-
-def told(scenario: str, **kind: Any) -> Importing:
-    cluster: Importing = play(scenario, world(**kind), steps=Saved, every="notice")
+def told(scenario: str, *, in_place: bool = False) -> Cluster:
+    """Play it with an engine that has other processes for each world, or with the same ones."""
+    engine = "horovod" if in_place else "torchrun"
+    cluster: Cluster = play(scenario, Importing, steps=Saved, every="notice", engine=engine)
     return cluster
 
 
@@ -144,21 +132,20 @@ def test_where_processes_live_on_and_one_that_joins_takes_long_the_commit_in_mem
 @pytest.mark.parametrize("engine", ["torchrun", "horovod"])
 def test_a_world_that_trains_comes_to_its_next_commit_first(engine: str) -> None:
     cluster = told("train a b; run 5; ctrl-c; over <10; commits", in_place=engine == "horovod")
-    assert cluster.stays[0] is True
+    assert cluster.training.stays[0] is True
 
 
 @pytest.mark.parametrize("moment", ["before its hosts are back", "when they are"])
 def test_a_launcher_that_is_started_again_while_the_world_imports_saves_what_memory_holds(moment: str) -> None:
-    cluster = Importing(storing("notice"), in_place=False)
-    cluster.answers.clear()
+    cluster = Cluster(storing("notice", engine="torchrun"), training=Importing)
     commits = [NotedCommit("a", "", (1, 6, 40), 40, 40)]
     cluster.driver.job.roster.commits.expect(commits, now=cluster.clock.mono())
     cluster.hosts(a=1)
     cluster.join_s["a"] = 3.0
     cluster.inherit("a")
-    [process] = cluster.agents["a"].values()
+    [process] = cluster.agents["a"].processes.values()
     process.agreed = 0
-    cluster.memory["a", 0] = [1, 6, 40, 40]
+    process.agent.memory[0] = Commit(1, 6, 40, 40, LINEAGE)
     cluster.driver.tell(Expected((Host("a", 1),), cluster.clock.mono() + 60.0))
     cluster.run(1.0 if moment == "before its hosts are back" else 10.0)
     cluster.driver.tell(End(Interrupted(2, "stopped by SIGINT")))

@@ -38,7 +38,7 @@ def both_are_to_go() -> Cluster:
     now = cluster.clock.mono()
     leaving = {"a": ("spot reclaim", now + 25.0), "b": ("spot reclaim", now + 30.0)}
     cluster.publish(HostSet(()), leaving)
-    cluster.until(lambda: True in cluster.stays and len(cluster.events("sealed")) == 2, within=30.0)
+    cluster.until(lambda: True in cluster.training.stays and len(cluster.events("sealed")) == 2, within=30.0)
     return cluster
 
 
@@ -49,9 +49,9 @@ def test_who_is_left_when_the_first_one_goes_trains_no_further_than_the_last_che
     cluster.kill("a")
     cluster.run(4.0)
     assert len(cluster.events("resized")) == worlds
-    assert not cluster.training
+    assert not cluster.members
     cluster.run(30.0 + CANCELLED_AFTER_S)
-    assert cluster.training
+    assert cluster.members
 
 
 def test_a_world_that_goes_on_behind_the_last_checkpoint_has_another_one_made() -> None:
@@ -60,8 +60,8 @@ def test_a_world_that_goes_on_behind_the_last_checkpoint_has_another_one_made() 
     cluster = both_are_to_go()
     cluster.driver.job.checkpoints.stored = None
     cluster.kill("a")
-    cluster.until(lambda: len(cluster.training) == 1, within=10.0)
-    cluster.until(lambda: len(cluster.events("sealed")) > 2 and cluster.stays[-1] is True, within=29.0)
+    cluster.until(lambda: len(cluster.members) == 1, within=10.0)
+    cluster.until(lambda: len(cluster.events("sealed")) > 2 and cluster.training.stays[-1] is True, within=29.0)
 
 
 def test_a_commit_that_was_long_waited_for_has_the_last_one_begin_sooner() -> None:
@@ -70,7 +70,7 @@ def test_a_commit_that_was_long_waited_for_has_the_last_one_begin_sooner() -> No
     for busy_s in (0.0, 6.0):
         cluster = play(f"train a b least=2; busy {busy_s}; run 30", every="notice")
         cluster.write_notice("b", "spot reclaim", 60.0)
-        begun.append(cluster.until(lambda: True in cluster.stays, within=60.0))  # noqa: B023
+        begun.append(cluster.until(lambda: True in cluster.training.stays, within=60.0))  # noqa: B023
         cluster.run(60.0 - begun[-1])
         assert len(cluster.events("sealed")) == 2
     assert begun[1] < begun[0] - 5.0

@@ -49,27 +49,27 @@ def test_and_the_longer_ago_the_newest_one_was_told_of() -> None:
 
 def test_every_rank_writes_its_share_of_one_commit_and_one_host_makes_it_exist() -> None:
     cluster = play("train a:2 b every=20; run 25")
-    writes = dict(cluster.of("write"))
+    writes = dict(cluster.helpers.of("write"))
     assert writes["a"]["shares"] == {"0": [0, 0, 1], "1": [1, 1, 1]}
     assert writes["b"]["shares"] == {"0": [2, 2, 1]}
     assert {tuple(request["commit"]) for request in writes.values()} == {tuple(writes["a"]["commit"])}
     assert {request["parts"] for request in writes.values()} == {3}
-    [(root, seal)] = cluster.of("seal")
+    [(root, seal)] = cluster.helpers.of("seal")
     assert root == "a"
     assert len(seal["written"]) == 2
     assert (seal["world"], seal["parts"]) == (3, 3)
     [sealed] = cluster.events("sealed")
     assert sealed["step"] >= 20
     assert sealed["path"] == "/store/x"
-    assert sorted(cluster.dropped) == ["a", "b"]
+    assert sorted(cluster.helpers.dropped) == ["a", "b"]
 
 
 def test_hosts_that_load_or_write_a_checkpoint_are_busy_until_it_is_done() -> None:
     cluster = play("start a b every=5; asked load 2; run 0.1")
     assert cluster.driver.job.busy == {"a", "b"}
-    cluster.until(lambda: cluster.training)
+    cluster.until(lambda: cluster.members)
     assert not cluster.driver.job.busy
-    cluster.until(lambda: len(cluster.of("write")) == 2)
+    cluster.until(lambda: len(cluster.helpers.of("write")) == 2)
     assert cluster.driver.job.busy == {"a", "b"}
     cluster.until(lambda: cluster.events("sealed"))
     assert not cluster.driver.job.busy
@@ -77,7 +77,7 @@ def test_hosts_that_load_or_write_a_checkpoint_are_busy_until_it_is_done() -> No
 
 def test_older_checkpoints_that_cannot_be_removed_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Cluster(storing("10"))
-    cluster.answers = {("a", "load"): {}, ("a", "seal"): {"path": "/store/x", "not_removed": "read-only"}}
+    cluster.helpers.answers = {("a", "seal"): {"path": "/store/x", "not_removed": "read-only"}}
     cluster.hosts(a=1)
     cluster.until(lambda: cluster.events("sealed"))
     assert "take up room: read-only" in caplog.text
@@ -86,7 +86,7 @@ def test_older_checkpoints_that_cannot_be_removed_are_told_of(caplog: pytest.Log
 def test_the_journal_says_the_call_of_a_checkpoint_and_of_what_the_job_goes_on_from() -> None:
     cluster = Cluster(storing("10"))
     answers = {"load": {"path": "/store/x", "step": 30, "call": 2}, "seal": {"path": "/store/y", "call": 3}}
-    cluster.answers = {("a", do): answer for do, answer in answers.items()}
+    cluster.helpers.answers = {("a", do): answer for do, answer in answers.items()}
     cluster.hosts(a=1)
     cluster.until(lambda: cluster.events("sealed"))
     assert [record["call"] for record in (*cluster.events("resumed"), *cluster.events("sealed"))] == [2, 3]
@@ -98,7 +98,10 @@ LACKS = "it is of call 3, and the result of call 2 was not kept"
 def test_checkpoints_from_which_no_job_can_resume_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
     """Defect: it said that the newest one from which a job can resume stays, where there was none."""
     cluster = Cluster(storing("10"))
-    cluster.answers = {("a", "load"): {}, ("a", "seal"): {"path": "/store/x", "call": 3, "not_resumable": LACKS}}
+    cluster.helpers.answers = {
+        ("a", "load"): {},
+        ("a", "seal"): {"path": "/store/x", "call": 3, "not_resumable": LACKS},
+    }
     cluster.hosts(a=1)
     cluster.until(lambda: len(cluster.events("sealed")) > 2)
     [line] = [record.getMessage() for record in caplog.records if "no job can resume" in record.getMessage()]
@@ -114,11 +117,11 @@ def test_a_checkpoint_from_which_no_job_can_resume_leaves_the_one_before_the_new
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     cluster = Cluster(storing("10"))
-    cluster.answers = {("a", "load"): {}, ("a", "seal"): {"path": "/store/w", "call": 2}}
+    cluster.helpers.answers = {("a", "seal"): {"path": "/store/w", "call": 2}}
     cluster.hosts(a=1)
     cluster.until(lambda: cluster.events("sealed"))
     job, [first] = cluster.driver.job, cluster.events("sealed")
-    cluster.answers["a", "seal"] = {"path": "/store/x", "call": 3, "not_resumable": LACKS}
+    cluster.helpers.answers["a", "seal"] = {"path": "/store/x", "call": 3, "not_resumable": LACKS}
     cluster.until(lambda: len(cluster.events("sealed")) > 1)
     assert job.checkpoints.newest == ("/store/w", first["step"])
     assert job.checkpoints.stored is not None
@@ -129,12 +132,12 @@ def test_a_checkpoint_from_which_no_job_can_resume_leaves_the_one_before_the_new
 
 def test_hosts_that_share_no_storage_each_make_a_whole_one() -> None:
     cluster = Cluster(storing("10"))
-    cluster.answers |= {("a", "write"): {"store": "one"}, ("b", "write"): {"store": "another"}}
+    cluster.helpers.answers |= {("a", "write"): {"store": "one"}, ("b", "write"): {"store": "another"}}
     cluster.hosts(a=2, b=1)
     cluster.until(lambda: len(cluster.events("sealed")) == 2)
-    shares = [(host, request["parts"], request["shares"]) for host, request in cluster.of("write")]
+    shares = [(host, request["parts"], request["shares"]) for host, request in cluster.helpers.of("write")]
     assert shares[2:] == 2 * [("a", 2, {"0": [0, 0, 1], "1": [1, 1, 1]}), ("b", 1, {"0": [0, 2, 1]})]
-    assert [(host, request["parts"], request["world"]) for host, request in cluster.of("seal")] == 2 * [
+    assert [(host, request["parts"], request["world"]) for host, request in cluster.helpers.of("seal")] == 2 * [
         ("a", 2, 3),
         ("b", 1, 3),
     ]
@@ -142,9 +145,9 @@ def test_hosts_that_share_no_storage_each_make_a_whole_one() -> None:
 
 def test_files_of_the_users_own_are_written_where_rank_0_is_and_of_the_others_their_own_state() -> None:
     cluster = play("begin every=10; saves; hosts a:2 b; sees sealed")
-    shares = [(host, request["parts"], request["shares"]) for host, request in cluster.of("write")]
+    shares = [(host, request["parts"], request["shares"]) for host, request in cluster.helpers.of("write")]
     assert shares == [("a", 1, {"0": [0, 0, 2], "1": [None, 1, 1]}), ("b", 1, {"0": [None, 2, 1]})]
-    [(root, seal)] = cluster.of("seal")
+    [(root, seal)] = cluster.helpers.of("seal")
     assert (root, seal["world"], seal["parts"], len(seal["written"])) == ("a", 3, 1, 2)
     assert cluster.driver.job.cost.durable_s == pytest.approx(9.6, abs=0.1)
 
@@ -153,7 +156,7 @@ def test_how_long_training_stands_still_for_the_users_function_decides_how_often
     intervals = []
     for saves in (None, ""):
         cluster = Cluster(storing("auto"))
-        cluster.saves = saves
+        cluster.training.saves = saves
         cluster.hosts(a=1, b=1)
         cluster.until(lambda: cluster.events("sealed"), within=120.0)  # noqa: B023
         intervals.append(cluster.events("interval")[-1]["seconds"])
@@ -162,13 +165,15 @@ def test_how_long_training_stands_still_for_the_users_function_decides_how_often
 
 def test_without_storage_that_hosts_share_only_the_host_of_rank_0_has_such_files() -> None:
     cluster = Cluster(storing("10"))
-    cluster.answers |= {("a", "write"): {"store": "one"}, ("b", "write"): {"store": "another"}}
-    cluster.saves = ""
+    cluster.helpers.answers |= {("a", "write"): {"store": "one"}, ("b", "write"): {"store": "another"}}
+    cluster.training.saves = ""
     cluster.hosts(a=2, b=1)
     cluster.until(lambda: len(cluster.events("sealed")) == 2)
-    shares = [(host, request["parts"], request["shares"]) for host, request in cluster.of("write")]
+    shares = [(host, request["parts"], request["shares"]) for host, request in cluster.helpers.of("write")]
     assert shares[2:] == 2 * [("a", 1, {"0": [0, 0, 2], "1": [None, 1, 1]})]
-    assert [(host, request["parts"], request["world"]) for host, request in cluster.of("seal")] == 2 * [("a", 1, 3)]
+    assert [(host, request["parts"], request["world"]) for host, request in cluster.helpers.of("seal")] == 2 * [
+        ("a", 1, 3)
+    ]
 
 
 def test_checkpoints_come_again_and_again_each_so_many_steps() -> None:
@@ -183,19 +188,19 @@ def test_a_checkpoint_that_is_due_waits_for_results_that_are_being_sent_and_not_
     job = cluster.driver.job
     job.calls.transfer = PastTransfer(Seat("b", 0), Seat("a", 0), 1, "", job.now)
     cluster.run(GIVES_WAY_S)
-    assert not cluster.of("write")
-    cluster.until(lambda: cluster.of("write") != [], within=10.0)
+    assert not cluster.helpers.of("write")
+    cluster.until(lambda: cluster.helpers.of("write") != [], within=10.0)
 
 
 def test_who_stays_for_another_launcher_or_for_a_word_that_was_lost_goes_on() -> None:
     cluster = play("begin every=1000; inherit a b")
-    cluster.until(lambda: len(cluster.stays) == 2)
-    assert sorted(cluster.dropped) == ["a", "b"]
+    cluster.until(lambda: len(cluster.training.stays) == 2)
+    assert sorted(cluster.helpers.dropped) == ["a", "b"]
     cluster.disconnect("b")
     cluster.run(1.0)
     cluster.reconnect("b")
     cluster.run(1.0)
-    assert cluster.stays == [None, None, None]
+    assert cluster.training.stays == [None, None, None]
 
 
 def test_by_itself_it_begins_soon_and_then_goes_by_what_a_seal_costs() -> None:
@@ -213,7 +218,7 @@ def test_without_a_state_of_ours_there_is_nothing_to_keep() -> None:
     for worker in cluster.driver.job.roster.workers.values():
         worker.holds = None
     cluster.ask(attempt.plan)
-    assert cluster.of("write") == []
+    assert cluster.helpers.of("write") == []
 
 
 def test_a_script_without_a_state_of_ours_is_told_once_that_nothing_is_made_durable() -> None:
@@ -283,14 +288,14 @@ def test_a_job_that_is_told_to_end(text: str) -> None:
 
 def test_no_process_is_started_before_its_host_has_loaded_the_newest_checkpoint() -> None:
     cluster = Cluster(storing("1000"))
-    cluster.takes_s["load"] = 7.0
-    cluster.answers = {(host, "load"): {"path": "/store/y", "step": 40, "generation": 12} for host in "ab"}
+    cluster.helpers.takes_s["load"] = 7.0
+    cluster.helpers.answers = {(host, "load"): {"path": "/store/y", "step": 40, "generation": 12} for host in "ab"}
     cluster.hosts(a=2, b=1)
     cluster.run(6.0)
-    assert dict(cluster.of("load"))["a"]["ranks"] == {"0": 0, "1": 1}
-    assert dict(cluster.of("load"))["b"]["ranks"] == {"0": 2}
+    assert dict(cluster.helpers.of("load"))["a"]["ranks"] == {"0": 0, "1": 1}
+    assert dict(cluster.helpers.of("load"))["b"]["ranks"] == {"0": 2}
     assert cluster.events("spawned") == []
-    cluster.until(lambda: len(cluster.training) == 3)
+    cluster.until(lambda: len(cluster.members) == 3)
     [line] = cluster.events("resumed")
     assert (line["path"], line["step"]) == ("/store/y", 40)
     assert cluster.driver.job.generation > 12
@@ -301,10 +306,10 @@ def test_what_is_known_of_failures_goes_on_with_the_job_and_one_that_lost_all_co
     before = Failures(3.0, 9000.0, 5)
     cluster = Cluster(storing("5"))
     facts = {"failures": before.to_json(), "ended": ended}
-    cluster.answers = {("a", "load"): {"path": "/store/y", "step": 0, "generation": 1, "facts": facts}}
+    cluster.helpers.answers = {("a", "load"): {"path": "/store/y", "step": 0, "generation": 1, "facts": facts}}
     cluster.hosts(a=1)
     cluster.until(lambda: cluster.events("sealed"))
-    [(_, seal)] = cluster.of("seal")[:1]
+    [(_, seal)] = cluster.helpers.of("seal")[:1]
     assert Failures.of(seal["facts"]["failures"]).seen == (5 if ended else 6)
     assert seal["facts"]["ended"] is False
 

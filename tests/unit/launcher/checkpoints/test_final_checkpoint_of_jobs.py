@@ -12,13 +12,13 @@ from tests.unit.launcher.simulated_cluster import Cluster, storing
 
 
 def facts_sealed(cluster: Cluster) -> list[dict[str, Any]]:
-    return [request["facts"] for _, request in cluster.of("seal")]
+    return [request["facts"] for _, request in cluster.helpers.of("seal")]
 
 
 def test_what_training_was_left_with_is_sealed_when_all_processes_have_ended_and_says_that_it_is_the_end() -> None:
     cluster = play("train a b every=notice; run 10")
-    steps = cluster.training[0].steps
-    cluster.finish()
+    steps = cluster.members[0].batch
+    cluster.training.finish()
     cluster.until(lambda: cluster.driver.over, within=20.0)
     assert cluster.driver.outcome is None
     [sealed] = cluster.events("sealed")
@@ -29,16 +29,16 @@ def test_what_training_was_left_with_is_sealed_when_all_processes_have_ended_and
 
 def test_a_checkpoint_that_is_being_written_then_is_waited_for_and_one_that_was_only_named_is_not() -> None:
     cluster = play("train a b every=5; run 10")
-    cluster.takes_s["write"] = 30.0
-    cluster.until(lambda: len(cluster.of("write")) >= 2)
-    cluster.finish()
-    cluster.takes_s["write"] = 0.5
+    cluster.helpers.takes_s["write"] = 30.0
+    cluster.until(lambda: len(cluster.helpers.of("write")) >= 2)
+    cluster.training.finish()
+    cluster.helpers.takes_s["write"] = 0.5
     cluster.until(lambda: cluster.driver.over, within=90.0)
     assert [facts.get("finished") for facts in facts_sealed(cluster)][-2:] == [None, "this"]
     cluster = play("train a b every=5; run 10")
-    cluster.busy_s = 1000.0
+    cluster.training.busy_s = 1000.0
     cluster.until(lambda: cluster.driver.job.checkpoints.attempt is not None)
-    cluster.finish()
+    cluster.training.finish()
     assert cluster.until(lambda: cluster.driver.over, within=30.0) < 5.0
     assert facts_sealed(cluster)[-1]["finished"] == "this"
 
@@ -71,12 +71,12 @@ def test_that_the_end_is_in_no_checkpoint_is_said_once(caplog: pytest.LogCapture
 
 def test_files_that_were_saved_in_the_place_of_the_last_commit_are_what_is_sealed() -> None:
     cluster = play("train a:2 every=notice; run 10")
-    process = next(each for each in cluster.training if each.rank == 0)
-    commit = [77, 1, process.generation, process.steps]
-    cluster.say(process, "last_commit", commit=commit, step=process.steps, side=2, files=True, stall_s=0.5)
-    cluster.finish()
+    process = next(each for each in cluster.members if each.rank == 0)
+    commit = [77, 1, process.generation, process.batch]
+    cluster.say(process, "last_commit", commit=commit, step=process.batch, side=2, files=True, stall_s=0.5)
+    cluster.training.finish()
     cluster.until(lambda: cluster.driver.over)
-    [(_, request)] = cluster.of("write")
+    [(_, request)] = cluster.helpers.of("write")
     assert request["parts"] == 1
     assert request["shares"][str(process.slot)] == [0, 0, 2]
     assert [share[0] for slot, share in request["shares"].items() if slot != str(process.slot)] == [None]
@@ -85,24 +85,24 @@ def test_files_that_were_saved_in_the_place_of_the_last_commit_are_what_is_seale
 @pytest.mark.parametrize("wrong", [{"commit": [1, 2]}, {"step": "x"}, {"side": None}, {"commit": ["a", 1, 2, 3]}])
 def test_a_word_about_files_that_makes_no_sense_is_passed_over(wrong: dict[str, Any]) -> None:
     cluster = play("train a every=notice; run 10")
-    process = cluster.training[0]
-    said = {"commit": [77, 1, process.generation, process.steps], "step": process.steps, "side": 2, "files": True}
+    process = cluster.members[0]
+    said = {"commit": [77, 1, process.generation, process.batch], "step": process.batch, "side": 2, "files": True}
     cluster.say(process, "last_commit", **{**said, **wrong})
-    cluster.finish()
+    cluster.training.finish()
     cluster.until(lambda: cluster.driver.over)
-    [(_, request)] = cluster.of("write")
+    [(_, request)] = cluster.helpers.of("write")
     assert request["shares"] == {"0": [0, 0, 1]}
 
 
 def test_nothing_is_started_for_a_job_whose_newest_checkpoint_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Cluster(storing("notice"))
     done = {"done": True, "path": "/store/x", "step": 40, "passed_over": []}
-    cluster.answers = {("a", "load"): done, ("b", "load"): {}}
-    cluster.held_s = {"b": 1.0}
+    cluster.helpers.answers = {("a", "load"): done, ("b", "load"): {}}
+    cluster.helpers.held_s = {"b": 1.0}
     cluster.hosts(a=1, b=1)
     cluster.until(lambda: cluster.driver.over)
     assert cluster.driver.outcome is None
     assert not cluster.events("spawned")
-    assert not cluster.of("seal")
+    assert not cluster.helpers.of("seal")
     assert caplog.text.count("the job is done: step 40 is in /store/x") == 1
-    assert all(request["done"] == "this" for _, request in cluster.of("load"))
+    assert all(request["done"] == "this" for _, request in cluster.helpers.of("load"))

@@ -76,13 +76,13 @@ def test_a_reason_why_storage_cannot_be_read_is_reported_once_and_the_next_one_t
 def test_a_slot_that_is_used_in_place_of_the_one_that_had_loaded_is_loaded_first() -> None:
     cluster = play("begin most=1; found a; hosts a:2; sees spawned; kill a:0 1; trains <90",
                    every="1000")  # fmt: skip
-    [process] = cluster.training
-    assert str(process.slot) in cluster.of("load")[-1][1]["ranks"]
+    [process] = cluster.members
+    assert str(process.slot) in cluster.helpers.of("load")[-1][1]["ranks"]
 
 
 def test_a_checkpoint_is_as_new_as_its_own_commit_whatever_newer_one_a_slot_still_holds() -> None:
     cluster = play("begin start=3 least=3 every=notice")
-    cluster.answers = {("a", "load"): {"path": "/store/x", "step": 40, "generation": 7, "slots": [0, 1],
+    cluster.helpers.answers = {("a", "load"): {"path": "/store/x", "step": 40, "generation": 7, "slots": [0, 1],
                                        "commit": [1, 7, 40], "held": [1, 7, 42, 42]}}  # fmt: skip
     cluster.hosts(a=2)
     cluster.run(5.0)
@@ -98,10 +98,10 @@ def test_launchers_do_not_take_answers_to_each_other_for_their_own() -> None:
 def test_what_is_left_of_a_world_that_is_gone_keeps_no_host_from_loading() -> None:
     """A host that was cut off returns after the others have slept. Its memory may be much older."""
     cluster = play("begin every=notice woken=True", partial(Cluster, expects="/store/x"))
-    cluster.answers = {("a", "load"): {"path": "/store/x", "step": 40, "generation": 7, "slots": [0]}}
+    cluster.helpers.answers = {("a", "load"): {"path": "/store/x", "step": 40, "generation": 7, "slots": [0]}}
     cluster.inherit("a")
     cluster.hosts(a=1)
     cluster.run(30.0)
-    assert len(cluster.of("load")) == 1
+    assert len(cluster.helpers.of("load")) == 1
     assert [line["step"] for line in cluster.events("resumed")] == [40]
-    assert len(cluster.training) == 1
+    assert len(cluster.members) == 1

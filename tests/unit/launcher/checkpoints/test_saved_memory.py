@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from hvd_elastic_ext.core.errors import Interrupted
 from hvd_elastic_ext.launcher.checkpoints.save_then_stop import RETRY_S
 from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated_cluster import Cluster
+from tests.unit.launcher.simulated_cluster import Agent, Cluster, Helpers
 
 TWO = "train a b least=2 below_min=sleep; run 10; "
 """Two hosts that are both needed, and train."""
@@ -69,9 +68,9 @@ def test_told_to_end_while_its_world_is_broken(text: str) -> None:
 
 def test_what_the_survivors_hold_is_sealed_and_verified_before_anything_ends() -> None:
     cluster = play(SHORT + "run 29; helpers held; note-step a; asleep; sealed-there", every="notice")
-    kinds = [request["do"] for _, request in cluster.asked if request["do"] != "load"]
+    kinds = [request["do"] for _, request in cluster.helpers.asked if request["do"] != "load"]
     assert kinds == ["held", "write", "seal", "held", "verify"]
-    [(_, request)] = cluster.of("write")
+    [(_, request)] = cluster.helpers.of("write")
     assert (request["parts"], request["shares"]) == (1, {"0": [0, 0, 1]})
     assert not cluster.agents.get("a")
 
@@ -82,21 +81,21 @@ def test_as_long_as_storage_fails_nobody_sleeps_and_nobody_is_given_up() -> None
         every="notice",
     )
     assert not cluster.driver.over
-    assert 300.0 / RETRY_S > len(cluster.of("held")) > 10
+    assert 300.0 / RETRY_S > len(cluster.helpers.of("held")) > 10
     assert "no room" in cluster.events("not_slept")[0]["reason"]
 
 
 def test_one_that_is_not_whole_is_made_anew_from_memory() -> None:
     cluster = play(TWO, every="notice")
-    cluster.answers["a", "verify"] = {"whole": False, "why": "a block of it is wrong"}
+    cluster.helpers.answers["a", "verify"] = {"whole": False, "why": "a block of it is wrong"}
     cluster.lose_agent("b")
     cluster.lose_world("a")
     cluster.hosts(a=1)
-    cluster.until(lambda: len(cluster.of("verify")) == 1)
+    cluster.until(lambda: len(cluster.helpers.of("verify")) == 1)
     cluster.run(0.5)
-    del cluster.answers["a", "verify"]
+    del cluster.helpers.answers["a", "verify"]
     cluster.until(lambda: cluster.driver.over, within=120.0)
-    assert len(cluster.of("write")) == 2
+    assert len(cluster.helpers.of("write")) == 2
     assert "a block of it is wrong" in cluster.events("checkpoint_skipped")[0]["reason"]
 
 
@@ -132,35 +131,34 @@ def test_told_to_end_while_storage_hangs_nobody_looks_all_the_time() -> None:
 def test_a_checkpoint_is_read_back_where_it_is() -> None:
     """Hosts share no storage, and the first one that answers does not have the checkpoint."""
     cluster = play(SHORT, every="notice")
-    cluster.answers["c", "held"] = {"held": {}, "newest": None}
-    cluster.answers["c", "verify"] = {"whole": False, "why": "it is not there"}
+    cluster.helpers.answers["c", "held"] = {"held": {}, "newest": None}
+    cluster.helpers.answers["c", "verify"] = {"whole": False, "why": "it is not there"}
     cluster.options.limits = WorldLimits(start=2, least=3, settle_s=0.1)
     cluster.hosts(a=1, c=1)
-    cluster.held_s["a"] = 0.5
+    cluster.helpers.held_s["a"] = 0.5
     cluster.until(lambda: cluster.driver.over)
-    assert [host for host, _ in cluster.of("verify")] == ["a"]
+    assert [host for host, _ in cluster.helpers.of("verify")] == ["a"]
 
 
 def test_an_agent_that_alone_holds_the_newest_commit_is_asked_though_its_host_is_listed_no_more() -> None:
     cluster = play(TWO, every="notice")
-    [survivor] = cluster.agents["a"].values()
-    held = [[77, 1, survivor.generation, survivor.steps], survivor.steps, 1]
-    cluster.answers["a", "held"] = {"held": {"0": held}, "newest": None}
+    cluster.helpers.answers["a", "send"] = {"failed": "no route to c", "for_good": False}
     cluster.lose_agent("b")
     cluster.kill("a")
     cluster.hosts(c=1)
     cluster.run(40.0)
-    assert {host for host, _ in cluster.of("write")} == {"a"}
+    assert {host for host, _ in cluster.helpers.of("write")} == {"a"}
 
 
-class Unusable(Cluster):
+class Unusable(Helpers):
     """No job can resume from its checkpoints."""
 
-    def _usual(self, host: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        answer = super()._usual(host, request)
-        if request["do"] == "held":
-            return {**answer, "newest": None}
-        return answer | ({"not_resumable": LACKS} if request["do"] == "seal" else {})
+    def _over(self, agent: Agent, number: int, answer: dict[str, Any], **more: Any) -> None:
+        if "newest" in answer:
+            answer["newest"] = None
+        elif "path" in answer:
+            answer["not_resumable"] = LACKS
+        super()._over(agent, number, answer, **more)
 
 
 LACKS = "it is of call 2, and the result of call 1 was not kept"
@@ -168,6 +166,10 @@ LACKS = "it is of call 2, and the result of call 1 was not kept"
 
 def test_a_job_from_whose_newest_checkpoint_none_can_resume_does_not_sleep_and_writes_it_once() -> None:
     """Defect: it wrote that checkpoint again and again."""
-    cluster = play(SHORT + "run 300; running", Unusable, every="notice")
+
+    class Storage(Cluster):
+        helpers_kind = Unusable
+
+    cluster = play(SHORT + "run 300; running", Storage, every="notice")
     assert len(cluster.events("sealed")) == 1
     assert f"no job can resume from /store/x: {LACKS}" in cluster.events("not_slept")[-1]["reason"]

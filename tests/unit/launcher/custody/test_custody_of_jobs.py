@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hvd_elastic_ext.launcher.driver.helpers import Purpose
 from hvd_elastic_ext.launcher.health.ledger import Subject
 from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
+from tests.unit.launcher.simulated_cluster import Agent, Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process
 
 LIMITS = WorldLimits(settle_s=0.1)
@@ -43,7 +44,7 @@ HANDED_OVER = {
     "by an agent that is sent a signal": """
         train a b cooldown_s=(300.0,300.0); run 3; kill b; until a; run 5; sigterm a; kill a; gone a <4; sent a>b""",
     "not where no host needs it": "train a b; run 3; sigterm b; until a <2; gone b <1; sent",
-    "in the time that was left when the launcher was paused": ALONE
+    "in the time that was left when the launcher was paused": ALONE.replace(";", " orphan_grace_s=200.0;", 1)
     + "kill a; disconnect a; hosts b; run 6; standstill 70; run 0.01; reconnect a; until b <30; sent a>b"
     + TOLD + "0",
 }  # fmt: skip
@@ -78,16 +79,16 @@ def test_a_holder_that_is_blocked_by_hand_hands_over() -> None:
     cluster.hosts(a=1, b=1)
     cluster.kill("a", code=1)
     cluster.until(lambda: cluster.world == ["b"])
-    assert [(source, target) for source, target, _ in cluster.transferred] == [("a", "b")]
+    assert [(source, target) for source, target, _ in cluster.helpers.transferred] == [("a", "b")]
 
 
 def only_holder(helper: Any = None, **options: Any) -> Cluster:
     """Host a holds the newest commit and may not work; host b is starting. ``helper`` replaces the agents' own
-    helper."""
+    programs."""
     cluster = play("train a cooldown_s=(300.0,300.0)", **options)
     cluster.run(3.0)
     if helper is not None:
-        usual, cluster._helper = cluster._helper, lambda host, order: helper(cluster, usual, host, order)  # type: ignore[method-assign]
+        cluster.helpers.program = partial(helper, cluster, cluster.helpers.program)  # type: ignore[method-assign]
     cluster.kill("a")
     cluster.hosts(a=1, b=1)
     return cluster
@@ -105,9 +106,8 @@ def only_holder(helper: Any = None, **options: Any) -> Cluster:
     ids=["tried again and given up in the end", "not asked for again"],
 )  # fmt: skip
 def test_a_commit_that_cannot_be_sent(answer: dict[str, Any], tries: range, lost_because: str) -> None:
-    def failing(cluster: Cluster, _: Any, host: str, order: Mapping[str, Any]) -> None:
-        if order["do"] == "helper":
-            cluster._answer(host, order, answer)
+    def failing(cluster: Cluster, *_: Any) -> Any:
+        return partial(cluster.helpers.answer, answer)
 
     cluster = only_holder(failing, commit_wait_s=10.0)
     cluster.until(lambda: cluster.world == ["b"], within=20.0)
@@ -118,13 +118,13 @@ def test_a_commit_that_cannot_be_sent(answer: dict[str, Any], tries: range, lost
     )  # fmt: skip
 
 
-def cut_for_a_while(cluster: Cluster, host: str, _: Mapping[str, Any]) -> None:
-    cluster.disconnect(host)
-    cluster.later(2.0, lambda: cluster.reconnect(host))
+def cut_for_a_while(cluster: Cluster, agent: Agent, number: int, _: Mapping[str, Any]) -> None:
+    cluster.disconnect(agent.host)
+    cluster.later(2.0, lambda: cluster.reconnect(agent.host))
 
 
-def refused(cluster: Cluster, host: str, order: Mapping[str, Any]) -> None:
-    cluster._answer(host, order, {"failed": "it is not what was asked for", "for_good": False})
+def refused(cluster: Cluster, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
+    cluster.helpers.answer({"failed": "it is not what was asked for", "for_good": False}, agent, number, request)
 
 
 @pytest.mark.parametrize("end", ["send", "receive"])
@@ -132,12 +132,11 @@ def refused(cluster: Cluster, host: str, order: Mapping[str, Any]) -> None:
 def test_a_transfer_that_fails_changes_nothing_and_is_tried_again(end: str, fails: Any) -> None:
     failed = []
 
-    def once(cluster: Cluster, usual: Any, host: str, order: Mapping[str, Any]) -> None:
-        if not failed and order["do"] == "helper" and order["request"]["do"] == end:
-            failed.append(host)
-            fails(cluster, host, order)
-        else:
-            usual(host, order)
+    def once(cluster: Cluster, usual: Any, agent: Agent, request: Mapping[str, Any]) -> Any:
+        if failed or request["do"] != end:
+            return usual(agent, request)
+        failed.append(agent.host)
+        return partial(fails, cluster)
 
     cluster = only_holder(once)
     commits = cluster.driver.job.roster.commits
@@ -146,9 +145,9 @@ def test_a_transfer_that_fails_changes_nothing_and_is_tried_again(end: str, fail
     cluster.until(lambda: cluster.events("not_sent"), within=20.0)
     assert not cluster.driver.job.transferring
     assert (commits.noted(), commits.gone) == (held, {})
-    assert (cluster.transferred, cluster.world, len(cluster.events("resized"))) == ([], [], worlds)
+    assert (cluster.helpers.transferred, cluster.world, len(cluster.events("resized"))) == ([], [], worlds)
     cluster.until(lambda: cluster.world == ["b"], within=20.0)
-    assert [(source, target) for source, target, _ in cluster.transferred] == [("a", "b")]
+    assert [(source, target) for source, target, _ in cluster.helpers.transferred] == [("a", "b")]
     cluster.run(11.0)
     assert cluster.events("resized")[-1]["steps_lost"] == 0
 
@@ -157,7 +156,7 @@ def test_a_host_that_works_on_a_checkpoint_sends_no_commit_meanwhile() -> None:
     cluster = only_holder()
     cluster.driver.job.helpers[Purpose.SAVE]["a"] = 1
     cluster.run(8.0)
-    assert not cluster.transferred
+    assert not cluster.helpers.transferred
     cluster.driver.job.helpers[Purpose.SAVE].clear()
     cluster.until(lambda: cluster.world == ["b"], within=20.0)
 
@@ -177,13 +176,13 @@ def test_when_all_agents_are_killed_training_goes_on_from_the_newest_checkpoint_
     sealed = cluster.events("sealed")[-1]["step"]
     loaded = sealed if whole else sealed - 2
     held = {"path": "/store/x", "step": loaded, "held": [1, 1, loaded, loaded]}
-    cluster.answers = {(host, "load"): held for host in "ab"}
-    before = len(cluster.of("load"))
+    cluster.helpers.answers = {(host, "load"): held for host in "ab"}
+    before = len(cluster.helpers.of("load"))
     for host in "ab":
         cluster.kill(host)
         cluster.lose_agent(host)
     cluster.until(lambda: len(cluster.events("resized")) == 2, within=60.0)
-    assert len(cluster.of("load")) > before
+    assert len(cluster.helpers.of("load")) > before
     assert cluster.events("resumed")[-1]["step"] == loaded
     line = cluster.events("resized")[-1]
     assert line["steps_lost"] >= sealed - loaded
@@ -219,14 +218,14 @@ def test_the_last_holder_stays_when_the_world_of_its_replacements_fails_at_once(
 
 def test_a_sync_that_takes_long_is_not_taken_to_be_over(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = play("train a; run 3")
-    steps = cluster.enter
+    enters = cluster.training.enters
 
     def slowly(process: Process) -> None:
         cluster.say(process, "entered", generation=process.generation)
         cluster.say(process, "looping")
-        cluster.later(40.0, lambda: steps(process))
+        cluster.later(40.0, lambda: enters(process))
 
-    monkeypatch.setattr(cluster, "enter", slowly)
+    monkeypatch.setattr(cluster.training, "enters", slowly)
     cluster.hosts(a=1, b=1)
     cluster.until(lambda: cluster.world == ["a", "b"])
     cluster.run(1.0)

@@ -144,7 +144,7 @@ def test_a_rank_that_wants_to_leave_and_is_killed_because_its_peers_do_not_is_to
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     cluster = play("train a b; run 2")
-    cluster.say(cluster.training[0], "left", well=True, step=2)
+    cluster.say(cluster.members[0], "left", well=True, step=2)
     cluster.run(0.1)
     cluster.kill("a")
     cluster.run(0.1)
@@ -187,7 +187,7 @@ def test_processes_that_leave_although_training_is_not_done(text: str) -> None:
 def test_a_host_whose_agent_is_about_to_end_is_not_worked_with_because_a_list_names_it() -> None:
     cluster = play("train a b; run 2; wedge b; sigterm b; run 0.5; hosts a b:2; run 3")
     assert leaves_by(cluster.driver.job).keys() == {"b"}
-    assert [len(seats) for seats in cluster.agents.values()] == [1, 1]
+    assert [len(agent.processes) for agent in cluster.agents.values()] == [1, 1]
     cluster.until(lambda: sorted(cluster.world) == ["a", "b", "b"])
     assert not leaves_by(cluster.driver.job)
 

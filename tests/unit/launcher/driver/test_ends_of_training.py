@@ -18,7 +18,7 @@ ENDS = {
         train a b progress_timeout_s=5 restart_stalled=True; run 4; done a b; run 0.5; stick a; stick b; run 60
         no stalled; world a b""",
     "who lost the world with one that is done does the last steps alone": """
-        train a b c least=3; run 1; done b; kill c; run 0.004; well b; state a waiting; until a <30; finish
+        train a b c least=3; run 1; done b; kill c; run 0.004; well b; state a asking; until a <30; finish
         ended-well <30""",
     "one that nothing can kill does not keep the job from ending": """
         train a b c; run 1; undying c; stop c; sees resized 2; run 1; finish; ended-well""",
@@ -36,31 +36,31 @@ ENDS = {
         train a b c; run 2; done b; run 0.1; wedge b; kill c; members a; run 1; done a; run 0.1; kill a 0; run 60
         alive b; kill b 0; ended-well""",
     "who is done while a newcomer waits for its world ends the training, however long its script takes": """
-        train a; step 500; hosts a b; state b waiting; done a; run 60; generation 2; alive b; well a; ended-well <5
+        train a; step 500; hosts a b; state b asking; done a; run 60; generation 2; alive b; well a; ended-well <5
         number resized 1; no stalled; is exited.cause done, told to leave; gone b""",
     "and so it does if its end is heard at once": """
-        train a; step 500; hosts a b; state b waiting; done a; well a; ended-well <5; generation 2; number resized 1""",
+        train a; step 500; hosts a b; state b asking; done a; well a; ended-well <5; generation 2; number resized 1""",
     "and if the newcomer has been told to go and has not asked for its rank yet": """
         train a; step 500; hosts a b; begun 2; done a; well a; ended-well <5; generation 2; number resized 1""",
     "and if another newcomer is only parked": """
-        train a; step 500; hosts a b; state b waiting; hosts a b c; sees parked 3; done a; run 9; well a; ended-well <5
+        train a; step 500; hosts a b; state b asking; hosts a b c; sees parked 3; done a; run 9; well a; ended-well <5
         generation 2; number resized 1""",
     "all who are done in turn while a newcomer waits are waited for": """
-        train a b; step 500; hosts a b c; state c waiting; done a; run 5; done b; run 60; generation 2; well a; run 0.1
+        train a b; step 500; hosts a b c; state c asking; done a; run 5; done b; run 60; generation 2; well a; run 0.1
         well b; ended-well <5; number resized 1""",
     "who comes to the next world when another one is done goes on without the newcomer": """
-        train a b; step 500; hosts a b c; state c waiting; wedge a; done a; run 0.1; lose-world b; members b; run 20
+        train a b; step 500; hosts a b c; state c asking; wedge a; done a; run 0.1; lose-world b; members b; run 20
         members b; generation 3; is resized.cause start, ranks finished; kill a 0; finish; ended-well""",
     "a loss while one is done is no reason to let newcomers in": """
         train a b c settle_s=500; hosts a b c d; sees parked 4; wedge b; done b; kill c; members a; run 30; members a
         kill b 0; finish; ended-well; gone d""",
     "a newcomer that fails while it is told to end fails no training that is done": """
-        train a; step 500; hosts a b; state b waiting; dies b 5; done a; well a; run 0.1; kill b 1; ended-well <5""",
+        train a; step 500; hosts a b; state b asking; dies b 5; done a; well a; run 0.1; kill b 1; ended-well <5""",
     "a rank that fails in a world that goes on without one that is done fails the job, too": """
         train a b least=1; run 1; wedge b; done b; run 0.1; lose-world a; members a; kill a 1; run 20; number resized 2
         kill b 0; fails a[0] crashed: exit code 1, before its training was done""",
     "who trains again lets the newcomer in": """
-        train a; step 500; hosts a b; state b waiting; done a; run 5; loop a; step 0.02; run 1; lose-world a; until a b
+        train a; step 500; hosts a b; state b asking; done a; run 5; loop a; step 0.02; run 1; lose-world a; until a b
         generation 2""",
     "agents that hear it end though the end of others is not waited for any longer": """
         train a b; run 2; deaf b; interrupt; over <31; took 29.9; run 0.1; gone a""",
@@ -85,7 +85,7 @@ def test_a_rank_that_ends_while_others_train_is_told_and_so_are_they_at_the_end(
     assert status(cluster.driver.job) == (
         "waiting: for the end of training on a; no limit: it ends with the processes there; Ctrl-C ends them"
     )
-    cluster.finish()
+    cluster.training.finish()
     cluster.until(lambda: cluster.driver.over)
     outcome = cluster.driver.job.outcome
     assert list(outcome.more.values()) == [3]

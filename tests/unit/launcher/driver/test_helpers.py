@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import pytest
@@ -17,7 +17,7 @@ from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.membership import calls
 from hvd_elastic_ext.launcher.membership.world_change import Stage
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated_cluster import Cluster
+from tests.unit.launcher.simulated_cluster import Agent, Cluster
 
 
 class Asked(NamedTuple):
@@ -30,11 +30,10 @@ class Asked(NamedTuple):
 def begun(text: str, **options: str) -> Asked:
     asked = Asked(play(text, **options), [])
 
-    def helper(host: str, order: dict[str, Any]) -> None:
-        if order["do"] == "helper":
-            asked.helpers.append((host, order["id"]))
+    def begin(agent: Agent, order: Mapping[str, Any]) -> None:
+        asked.helpers.append((agent.host, order["id"]))
 
-    asked.cluster._helper = helper  # type: ignore[method-assign]
+    asked.cluster.helpers.begin = begin  # type: ignore[method-assign]
     return asked
 
 
@@ -67,7 +66,7 @@ def for_transfer() -> Asked:
 
 def for_past() -> Asked:
     asked = begun("train a; run 3")
-    asked.cluster.next_call()
+    asked.cluster.training.next_call()
     asked.cluster.hosts(a=1, b=1)
     return asked
 
@@ -189,7 +188,7 @@ def test_a_host_whose_agent_is_another_one_with_processes_has_no_helper_of_the_a
     asked = running_helper(Purpose.RESTORE)
     host, number = asked.helpers[0]
     found = {"0": {"life": 1, "pid": 1, "state": "running", "code": None, "parked": True}}
-    hello = {**asked.cluster._hello(host), "agent": "another", "seats": found}
+    hello = {**asked.cluster.agents[host]._hello().news, "agent": "another", "seats": found}
     asked.cluster.driver.tell(AgentJoined(host, hello))
     asked.cluster.driver.look()
     assert may_start_on(asked.cluster.driver.job, host)
@@ -219,7 +218,7 @@ def test_both_ends_of_a_transfer_are_heard_until_the_receiver_has_the_commit() -
     sent, _, ended, broken = news_of(sends, {"sent": True})
     assert not changes(cluster, "a", sent)
     assert not changes(cluster, "a", ended)  # the sender ends before the receiver
-    [held] = [entry for (host, _), entry in cluster.memory.items() if host == "a"]
+    [held] = [commit.held for commit in cluster.agents["a"].memory.values()]
     assert changes(cluster, "b", news_of(receives, {"held": held, "bytes": 8})[0])
     for news in (broken, *news_of(receives, {"held": held})):
         assert not changes(cluster, "a" if news is broken else "b", news)

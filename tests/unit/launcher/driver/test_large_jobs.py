@@ -77,7 +77,7 @@ def test_a_question_for_a_key_is_answered_in_time_though_it_causes_no_look() -> 
 def test_who_stands_in_line_for_its_start_is_not_taken_for_unreachable(others: int, blamed: bool) -> None:
     cluster = Cluster(JobOptions())
     started: list[str] = []
-    cluster.start_agent = lambda host: started.append(host.name)  # type: ignore[method-assign]
+    cluster.launcher.start_agent = lambda host: started.append(host.name)  # type: ignore[method-assign]
     cluster.hosts(**dict.fromkeys(("a", *(f"h{number}" for number in range(others))), 1))
     cluster.driver.look()
     assert len(started) == others + 1
@@ -89,7 +89,7 @@ def test_who_stands_in_line_for_its_start_is_not_taken_for_unreachable(others: i
 @pytest.mark.parametrize(("passed_s", "blamed"), [(JOIN_S + 20.0, False), (SEND_S + 20.0, True)])
 def test_a_host_to_which_code_is_sent_has_time_for_it(passed_s: float, blamed: bool) -> None:
     cluster = Cluster(JobOptions(send_code=True))
-    cluster.start_agent = lambda host: None  # type: ignore[method-assign]
+    cluster.launcher.start_agent = lambda host: None  # type: ignore[method-assign]
     cluster.hosts(a=1)
     cluster.driver.look()
     cluster.clock.now += passed_s
@@ -110,14 +110,14 @@ def test_who_waits_for_a_rank_is_seen_without_a_copy_of_all() -> None:
 def test_a_beat_that_tells_of_some_processes_only_says_nothing_of_the_others(part: bool, missed: bool) -> None:
     cluster = steady("a")
     hung_up: list[str] = []
-    cluster.hang_up = lambda host, reason: hung_up.append(host)  # type: ignore[method-assign]
+    cluster.launcher.hang_up = lambda host, reason: hung_up.append(host)  # type: ignore[method-assign]
     for _ in range(3):
         cluster.clock.now += cluster.options.heartbeat_timeout_s / 2 + 1.0
         cluster.driver.tell(News("a", {"event": "beats", "slots": {}, **({"part": True} if part else {})}))
         cluster.driver.look()
     assert bool(hung_up) is missed  # so that it connects again, and reports what it runs
     assert not cluster.events("fenced")
-    assert len(cluster.training) == 1
+    assert len(cluster.members) == 1
 
 
 def test_a_process_that_a_part_of_the_beats_calls_silent_is_killed_for_it() -> None:
@@ -140,14 +140,14 @@ def test_the_processes_of_a_host_are_known_whatever_has_become_of_them() -> None
     cluster.inherit("a", "b")
     cluster.hosts(a=2, b=2, c=1)
     cluster.run(20.0)
-    assert len(cluster.training) == 5
+    assert len(cluster.members) == 5
     check()
     cluster.kill("a", 1)
     cluster.run(1.0)
     check()
-    cluster.lose_agent("b")
+    cluster.lose_agent("c")  # the others are those of the launcher before
     cluster.run(1.0)
-    assert not roster.on("b")
+    assert not roster.on("c")
     check()
     cluster.run(60.0)
     check()

@@ -27,7 +27,7 @@ LOST = {
         train a b heartbeat_timeout_s=3; run 2; stop b; deaf b; sees fenced; {NOW} sees exited <1
         is exited.cause silent""",
     "a rank": f"""
-        train a; hosts a b; state b waiting; deaf b; sees resized 2; state b waiting; {NOW} until a b <0.5; run 5
+        train a; hosts a b; state b asking; deaf b; sees resized 2; state b asking; {NOW} until a b <0.5; run 5
         is resized.cause start, hosts added; generation 2""",
     "that one is parked": """
         train a; hosts a b; state b booting; mute b; state b parked; run 0.1; disconnect b; reconnect b
@@ -46,7 +46,7 @@ LOST = {
         train a; lose-news started 1; hosts a b; state b booting; {UNNOTICED.format(1)} until a b
         is spawned.host a, b""",
     "a question comes again while a world forms": """
-        train a b; run 2; hosts a b c; state c waiting; disconnect a; reconnect a 0.5; disconnect b; reconnect b 0.5
+        train a b; run 2; hosts a b c; state c asking; disconnect a; reconnect a 0.5; disconnect b; reconnect b 0.5
         until a b c; run 10; is resized.cause start, hosts added""",
     "an end, told and never taken in": """
         train a b c heartbeat_timeout_s=3; run 2; lose-news exited 1; kill b 1; members a c <6; took 3
@@ -81,7 +81,7 @@ def test_a_process_whose_start_got_lost_is_started_when_its_agent_is_back() -> N
     cluster.until(lambda: cluster.driver.job.roster.on("b"))
     cluster.disconnect("b")  # the order is on its way
     cluster.run(0.2)
-    assert not cluster.agents["b"]
+    assert not cluster.agents["b"].processes
     cluster.reconnect("b")
     assert cluster.until(lambda: cluster.world == ["a", "b"]) < 5.0
     assert not cluster.events("struck")
@@ -91,7 +91,7 @@ def test_a_process_that_is_just_being_started_when_its_agent_comes_back_is_journ
     cluster = play("train a")
     cluster.pid = None
     cluster.hosts(a=1, b=1)
-    cluster.until(lambda: "b" in cluster.agents and cluster.agents["b"])
+    cluster.until(lambda: "b" in cluster.agents and cluster.agents["b"].processes)
     cluster.disconnect("b")
     cluster.run(0.5)
     cluster.reconnect("b")
@@ -101,11 +101,12 @@ def test_a_process_that_is_just_being_started_when_its_agent_comes_back_is_journ
 
 def test_a_start_that_is_refused_is_ordered_again_after_a_while_and_nobody_is_blamed() -> None:
     cluster = play("train a")
-    cluster.finishing.add("b")  # as after a signal to the agent
     cluster.hosts(a=1, b=1)
+    cluster.until(lambda: "b" in cluster.agents)
+    cluster.agents["b"].finishing = True  # as after a signal to it
     cluster.run(5.0)
-    assert not cluster.agents["b"]
+    assert not cluster.agents["b"].processes
     assert not cluster.driver.job.roster.on("b")
-    cluster.finishing.discard("b")
+    cluster.agents["b"].finishing = False
     assert cluster.until(lambda: cluster.world == ["a", "b"]) < 20.0
     assert not cluster.events("struck")

@@ -96,7 +96,7 @@ def test_whoever_says_nothing_after_its_pod_was_made_again_is_not_held_against_t
     """It is not known whether another agent than before belongs to the same pod."""
     cluster = play(CUT_OFF_ONCE.format("kill b; lose-agent b"))
     struck = len(cluster.events("struck"))
-    del cluster.agents["b"]  # without a message, like a node that loses its power
+    cluster.vanish("b")  # without a message, like a node that loses its power
     cluster.lose_world("a")
     cluster.publish(HostSet((Host("a", 1, uid="0", node="node-of-0"), Host("b", 1, uid="2", node="node-of-2"))))
     cluster.until(lambda: cluster.world == ["a", "b"])

@@ -56,14 +56,14 @@ def cluster() -> Cluster:
 
 
 def said(cluster: Cluster, message: Any) -> None:
-    number = cluster.agents["a"][0].life
+    number = cluster.agents["a"].processes[0].life
     cluster.driver.tell(News("a", {"event": "said", "slot": 0, "life": number, "message": message}))
 
 
 @pytest.mark.parametrize("events", [OF_AGENTS, ("exited",), ("not_started",)], ids=["news", "exited", "not started"])
 def test_no_field_of_an_agents_news_is_an_error_of_ours(cluster: Cluster, events: tuple[str, ...]) -> None:
     for event in events:
-        usual = {"event": event, "slot": 0, "life": cluster.agents["a"][0].life}
+        usual = {"event": event, "slot": 0, "life": cluster.agents["a"].processes[0].life}
         for field in FIELDS:
             for poison in POISON:
                 cluster.driver.tell(News("a", {**usual, field: poison}))
@@ -99,7 +99,7 @@ def test_no_field_of_a_beat_is_an_error_of_ours(cluster: Cluster) -> None:
     for field, poison in itertools.product(IN_WORDS, POISON):
         number = next(progress)
         usual = {"commit": [1, 1, number], "step": number, "progress": number}
-        beat = {"life": cluster.agents["a"][0].life, "age": poison, "beat": {**usual, field: poison}}
+        beat = {"life": cluster.agents["a"].processes[0].life, "age": poison, "beat": {**usual, field: poison}}
         cluster.driver.tell(News("a", {"event": "beats", "slots": {"0": beat, "²": beat, "9" * 5000: beat}}))
         cluster.driver.look()
 
@@ -109,7 +109,7 @@ def test_no_field_of_a_record_is_an_error_of_ours(cluster: Cluster) -> None:
     for name, poison in itertools.product(names, POISON):
         said(cluster, {"say": "record", "event": "rolled_back", "fields": {name: poison, "steps_lost": 3}})
     cluster.driver.look()
-    lines = [json.loads(line) for line in cluster.lines.getvalue().splitlines()]
+    lines = [json.loads(line) for line in cluster.journal.getvalue().splitlines()]
     assert sum(line["event"] == "rolled_back" for line in lines) == len(names) * len(POISON)
 
 
@@ -135,7 +135,7 @@ def come_back(cluster: Cluster, number: str) -> None:
     status = {"life": 1, "pid": 1, "state": "running", "code": None, "held": [1, 1, 1, 1], "note": number}
     cluster.disconnect("a")
     facts = {"event": "hello", "facts": {}, "seats": {number: status}}
-    cluster.driver.tell(AgentJoined("a", {**cluster._hello("a"), **facts}))
+    cluster.driver.tell(AgentJoined("a", {**cluster.agents["a"]._hello().news, **facts}))
     cluster.driver.tell(News("a", {"event": "held", "slots": {number: [1, 1, 1, 1]}}))
     cluster.driver.look()
 

@@ -158,7 +158,7 @@ def test_the_event_that_shows_a_defect_is_recorded_with_its_error_and_shows_it_a
     monkeypatch.setattr(driver_module, "reduce", broken)
     cluster = Cluster(OPTIONS)
     driver = Driver(
-        cluster.driver.job, cluster, journal=Journal(io.StringIO(), cluster.clock), clock=cluster.clock,
+        cluster.driver.job, cluster.launcher, journal=Journal(io.StringIO(), cluster.clock), clock=cluster.clock,
         recorder=(recorder := Recorder(lines)),
     )  # fmt: skip
     recorder.job_started(start_of(Saved(1), driver.job, wall=0.0, expects=None))

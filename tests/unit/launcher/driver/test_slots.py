@@ -13,39 +13,43 @@ from hvd_elastic_ext.launcher.health.ledger import SLOTS_WINDOW_S
 from hvd_elastic_ext.launcher.membership.devices import DEVICES, VISIBLE
 from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
-from tests.unit.launcher.simulated_processes import Process
+from tests.unit.launcher.simulated_processes import Process, Training
+
+
+class Breaking(Training):
+    """Processes in ``broken`` seats end with an error before they are ready."""
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.broken: set[tuple[str, int]] = set()
+
+    def parks(self, process: Process) -> None:
+        if (process.host, process.slot) in self.broken:
+            error = "CUDA error: uncorrectable ECC error"
+            process.agent.report(process, "failed", digest=error, error=error, traceback="")
+            self.ends(process, 1)
+        else:
+            super().parks(process)
 
 
 class WithDevices(Cluster):
-    """Processes in ``broken`` seats end with an error before they are ready. ``started``: the start order of each
-    process."""
+    """``started``: the start order of each process."""
+
+    training_kind = Breaking
+    training: Breaking
 
     def __init__(self, options: JobOptions | None = None, *, devices: str | None = None) -> None:
-        self.broken: set[tuple[str, int]] = set()
         self.started: dict[tuple[str, int], list[dict[str, str]]] = {}
-        self._devices = devices
+        self.environment = {} if devices is None else {DEVICES: devices}
         super().__init__(options)
 
-    @property
-    def environment(self) -> Mapping[str, str]:
-        return {} if self._devices is None else {DEVICES: self._devices}
-
-    def send(self, host: str, order: Mapping[str, Any]) -> bool:
+    def ordered(self, host: str, order: Mapping[str, Any]) -> None:
         if order["do"] == "start":
             self.started.setdefault((host, order["slot"]), []).append(dict(order["env"]))
-        return super().send(host, order)
-
-    def _park(self, process: Process) -> None:
-        if (process.host, process.slot) in self.broken:
-            error = "CUDA error: uncorrectable ECC error"
-            self.say(process, "failed", digest=error, error=error, traceback="")
-            self._end(process, 1)
-        else:
-            super()._park(process)
 
     @property
     def slots(self) -> list[int]:
-        return sorted(process.slot for process in self.training)
+        return sorted(process.slot for process in self.members)
 
     def local_rank(self, host: str, slot: int) -> int:
         """Return the planned local rank of the newest process of a slot."""
@@ -67,7 +71,7 @@ def eight_slots() -> WithDevices:
     cluster.until(lambda: len(cluster.world) == 8)
     cluster.run(2.0)
     assert all(starts[0][VISIBLE] == EIGHT for starts in cluster.started.values())
-    cluster.broken.add(("a", 3))
+    cluster.training.broken.add(("a", 3))
     cluster.kill("a", 3, code=1)
     return cluster
 
@@ -96,7 +100,7 @@ def test_survivors_keep_their_devices_and_whoever_comes_or_is_good_again_finds_i
     assert cluster.local_rank("a", 7) == 3
     assert cluster.started["a", 7][-1][VISIBLE] == "GPU-0,GPU-1,GPU-2,GPU-7,GPU-4,GPU-5,GPU-6"
     assert all(len(cluster.started["a", slot]) == 1 for slot in (0, 1, 2, 4, 5, 6))
-    cluster.broken.clear()
+    cluster.training.broken.clear()
     cluster.run(160.0)
     assert len(cluster.world) == 8
     assert sorted(cluster.local_rank("a", slot) for slot in range(8)) == list(range(8))
@@ -118,7 +122,8 @@ def test_the_next_launcher_goes_on_with_the_local_ranks_that_there_are() -> None
         for slot, note in ((0, {"note": "0"}), (2, {"note": "1"}))
     }
     cluster.driver.tell(Expected((host,), cluster.clock.mono() + 10.0))
-    cluster.agents["a"] = {slot: Process("a", slot, 4, "training", generation=7) for slot in (0, 2)}
+    agent = cluster.new_agent("a")
+    agent.processes = {slot: Process(agent, slot, 4, 0, "training", 7) for slot in (0, 2)}
     cluster.driver.tell(AgentJoined("a", {"facts": {}, "seats": seats}))
     cluster.hosts(a=3)
     cluster.until(lambda: ("a", 1) in cluster.started)
@@ -127,7 +132,7 @@ def test_the_next_launcher_goes_on_with_the_local_ranks_that_there_are() -> None
 
 
 TRIED = {
-    "its processes fail": (lambda cluster: cluster.broken.add(("b", 0)), 10.0, 300.0),
+    "its processes fail": (lambda cluster: cluster.training.broken.add(("b", 0)), 10.0, 300.0),
     "they take long to fail, which is not good conduct": (lambda cluster: cluster.boot_s.update(b=1e6), 10.0, 300.0),
     "it cannot be reached": (lambda cluster: cluster.dead.add("b"), 0.05, 1.0),
 }
@@ -157,12 +162,12 @@ def test_a_recreated_pod_starts_clean() -> None:
     def pods(uid: str) -> HostSet:
         return HostSet((Host("a", 1, uid="uid-a"), Host("b", 1, uid=uid)))
 
-    cluster.broken.add(("b", 0))
+    cluster.training.broken.add(("b", 0))
     cluster.publish(pods("first"))
     cluster.run(120.0)
     assert cluster.world == ["a"]
     assert len(cluster.started["b", 0]) >= 3
-    cluster.broken.clear()
+    cluster.training.broken.clear()
     tries = len(cluster.started["b", 0])
     cluster.publish(pods("second"))
     cluster.until(lambda: sorted(cluster.world) == ["a", "b"], within=10.0)

@@ -172,14 +172,13 @@ def test_hosts_of_equal_standing_get_ranks_in_the_order_of_the_list() -> None:
     shown: dict[str, int] = {}
 
     class Watched(Cluster):
-        def send(self, host: str, order: Mapping[str, Any]) -> bool:
+        def ordered(self, host: str, order: Mapping[str, Any]) -> None:
             if order.get("message", {}).get("tell") == "go":
                 shown[host] = int(order["message"]["env"]["HOROVOD_RANK"])
-            return super().send(host, order)
 
     cluster = Watched(JobOptions(WorldLimits(start=3, settle_s=0.1)))
     cluster.hosts(b=1, c=1, a=1)
-    cluster.until(lambda: cluster.training)
+    cluster.until(lambda: cluster.members)
     assert cluster.world == ["b", "c", "a"]
     assert shown == {"b": 0, "c": 1, "a": 2}  # before they ask
 
@@ -266,8 +265,8 @@ def test_ranks_go_by_what_is_said_when_they_are_asked_for_and_not_by_whose_beat_
     for host, number in (("a", 100), ("b", 101), ("c", 104)):
         beat = {"commit": [1, 1, number], "step": number}
         cluster.driver.tell(News(host, {"event": "beats", "slots": {"0": {"life": 1, "age": 0.0, "beat": beat}}}))
-    cluster.sealed = [1, 1, 105]
+    cluster.training.sealed = [1, 1, 105]
     cluster.hosts(a=1, b=1, c=1, d=1)
     cluster.until(lambda: len(cluster.events("resized")) == 2)
     cluster.run(0.1)
-    assert [process.rank for host in "abc" for process in cluster.training if process.host == host] == [0, 1, 2]
+    assert [process.rank for host in "abc" for process in cluster.members if process.host == host] == [0, 1, 2]

@@ -101,7 +101,7 @@ def test_that_training_makes_progress_again_is_said(caplog: pytest.LogCaptureFix
 
 def test_a_newcomer_that_was_told_to_go_live_and_does_not_come_is_not_waited_for_long() -> None:
     cluster = play("train a; run 3; hosts a b; sees parked 2")
-    cluster.agents["b"][0].state = "lost in a callback"
+    cluster.agents["b"].processes[0].state = "lost in a callback"
     cluster.until(lambda: cluster.driver.job.generation == 2, within=10.0)
     cluster.until(lambda: cluster.world == ["a"] and cluster.driver.job.formed, within=70.0)
     assert [(event["host"], event["cause"]) for event in cluster.events("struck")] == [("b", "never ready")]
@@ -110,9 +110,9 @@ def test_a_newcomer_that_was_told_to_go_live_and_does_not_come_is_not_waited_for
 @pytest.mark.parametrize("ends", [False, True])
 def test_who_has_finished_before_the_others_is_named_by_default_and_nobody_is_ended(ends: bool) -> None:
     cluster = play("train a b c; run 3; done c; run 0.1")
-    cluster._held_up = lambda process: True  # type: ignore[method-assign]
+    cluster.training.held_up = lambda process: True  # type: ignore[method-assign]
     if ends:
-        cluster.ends_unnoticed("c", 0)
+        cluster.training.ends_unnoticed("c", 0)
     cluster.run(FINISHED_S + 65.0)
     (told,) = cluster.events("stalled")
     assert (told["finished"], told["waiting"]) == ([2], 2)

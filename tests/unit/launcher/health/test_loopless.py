@@ -11,27 +11,27 @@ from hvd_elastic_ext.launcher.driver.job import SYNC_S
 from hvd_elastic_ext.launcher.reporting.all_waits import status
 from tests.unit.launcher.scenarios import Scenario, play
 from tests.unit.launcher.simulated_cluster import Cluster
-from tests.unit.launcher.simulated_processes import Process
+from tests.unit.launcher.simulated_processes import Process, Training
 
 
-class Plain(Cluster):
+class Plain(Training):
     """Processes that enter a world once, get no messages, keep nothing, and fail when they lose it unless ``alone``."""
 
     alone = False
     commits = loops = False
 
-    def enter(self, process: Process) -> None:
-        self.say(process, "entered", generation=process.generation)
+    def enters(self, process: Process) -> None:
+        process.agent.report(process, "entered", generation=process.generation)
 
-    def _leave_world(self, process: Process) -> None:
+    def leaves_world(self, process: Process) -> None:
         return
 
-    def _lose(self, process: Process, generation: int | None = None) -> None:
+    def loses(self, process: Process, generation: int | None = None) -> None:
         if process.state == "training" and generation in (None, process.generation) and not self.alone:
             process.interrupted = True  # all of them lose the world at once
-            self.later(0.1, lambda: self._end(process, 1))
+            self.later(0.1, lambda: self.ends(process, 1))
 
-    def _commit(self, process: Process) -> None:
+    def commit(self, process: Process) -> None:
         return
 
 
@@ -44,7 +44,7 @@ class Alone(Plain):
 class Silent(Plain):
     """Processes whose steps are not reported."""
 
-    def _train(self, process: Process) -> None:
+    def trains(self, process: Process) -> None:
         return
 
 
@@ -53,16 +53,16 @@ class Stock(Plain):
 
     loops = True
 
-    def enter(self, process: Process) -> None:
-        super().enter(process)
-        self.say(process, "looping")
-        self.say(process, "synced")
+    def enters(self, process: Process) -> None:
+        super().enters(process)
+        process.agent.report(process, "looping")
+        process.agent.report(process, "synced")
 
-    def _leave_world(self, process: Process) -> None:
-        Cluster._leave_world(self, process)
+    def leaves_world(self, process: Process) -> None:
+        Training.leaves_world(self, process)
 
-    def _lose(self, process: Process, generation: int | None = None) -> None:
-        Cluster._lose(self, process, generation)
+    def loses(self, process: Process, generation: int | None = None) -> None:
+        Training.loses(self, process, generation)
 
 
 def test_a_process_that_ends_well_without_a_loop_is_not_said_to_have_left_before_the_end() -> None:
@@ -191,7 +191,7 @@ def test_training_that_was_done_while_there_was_no_launcher_is_not_done_again() 
 def test_an_end_in_an_earlier_world_than_the_one_that_is_taken_over_counts_for_nothing() -> None:
     played = taken_over(Alone)
     played.kill_("b", "7")
-    for process in played.cluster.training:
+    for process in played.cluster.members:
         process.generation = process.agreed = 8
     played.expect_("a", "b")
     played.cluster.run(20.0)
@@ -201,8 +201,8 @@ def test_an_end_in_an_earlier_world_than_the_one_that_is_taken_over_counts_for_n
 
 def test_what_was_lost_with_all_processes_while_there_was_no_launcher_is_told_by_the_next_one() -> None:
     played = taken_over(Stock)
-    for process in played.cluster.training:
-        process.steps = 300
+    for process in played.cluster.members:
+        process.batch = 300
         played.kill_(process.host)
     played.expect_("a", "b")
     played.fails_("300 steps were kept nowhere")
@@ -274,9 +274,9 @@ def test_the_first_step_after_that_is_told(caplog: pytest.LogCaptureFixture) -> 
     caplog.set_level(logging.INFO)
 
     class Late(Plain):
-        def _train(self, process: Process) -> None:
+        def trains(self, process: Process) -> None:
             if begun and self.clock.mono() > begun[0] + 15.0:
-                super()._train(process)
+                super().trains(process)
 
     begun: list[float] = []
     cluster = play("start a b", Late)

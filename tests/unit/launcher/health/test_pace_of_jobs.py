@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from hvd_elastic_ext.launcher.membership.world_change import Stage
 from hvd_elastic_ext.launcher.reporting.all_waits import status
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
-from tests.unit.launcher.simulated_processes import Process
+from tests.unit.launcher.simulated_processes import Process, Training
 
 TRAIN = "train a b c; pace * 0.2; run 30; "
 
@@ -34,26 +35,28 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [line for line in lines if line.startswith(("no step for", "training "))]
 
 
-class Phases(Cluster):
+class Phases(Training):
     """Processes that make progress only every ``every_s`` seconds, and not before ``until``. No rank waits."""
 
     every_s, until_s = 1.0, 0.0
 
-    def _train(self, process: Process) -> None:
-        moved = getattr(process, "moved", 0.0)
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._moved: dict[ProcessId, float] = {}
+
+    def trains(self, process: Process) -> None:
         now = self.clock.mono()
-        if now >= self.until_s and now - moved >= self.every_s - 0.01:
-            process.moved = now  # type: ignore[attr-defined]
-            super()._train(process)
+        if now >= self.until_s and now - self._moved.get(process.id, 0.0) >= self.every_s - 0.01:
+            self._moved[process.id] = now
+            super().trains(process)
 
 
-def phases(every_s: float, then: str, *, wait_lines_s: float = 60.0) -> Phases:
+def phases(every_s: float, then: str, *, wait_lines_s: float = 60.0) -> Cluster:
     class Paced(Phases):
         pass
 
     Paced.every_s = every_s
-    cluster = play(f"train a b wait_lines_s={wait_lines_s}; {then}", Paced)
-    assert isinstance(cluster, Phases)
+    cluster: Cluster = play(f"train a b wait_lines_s={wait_lines_s}; {then}", Paced)
     return cluster
 
 
@@ -84,7 +87,7 @@ def test_a_hang_is_said_within_5_s(scenario: str, who: str, caplog: pytest.LogCa
     held = scenario.endswith("hold 1")
     cluster = play(scenario.removesuffix("; hold 1"))
     if held:
-        cluster._held_up = lambda process: True
+        cluster.training.held_up = lambda process: True
     assert told(caplog) == []
     cluster.run(5.0)
     (line,) = told(caplog)
@@ -95,8 +98,8 @@ def test_a_process_that_is_stopped_in_a_collective_is_said_with_when_it_counts_a
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     cluster = play(TRAIN.replace(";", " heartbeat_timeout_s=30.0;", 1) + "wedge b; run 1.5")
-    cluster.stop("b")
-    cluster._held_up = lambda process: True
+    cluster.first("b").stopped = True
+    cluster.training.held_up = lambda process: True
     cluster.run(5.0)
     assert told(caplog)[0].endswith(
         ": rank 1 (b[0]) is waited for; no heartbeat from b[0]: failed after 30 s (--heartbeat-timeout)"
@@ -108,8 +111,8 @@ def test_between_the_kill_of_a_stopped_process_and_its_end_that_process_is_named
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     cluster = play("train a b least=2; pace * 0.2; run 30; wedge b; run 1.5")
-    cluster.stop("b")
-    cluster._held_up = lambda process: True
+    cluster.first("b").stopped = True
+    cluster.training.held_up = lambda process: True
     cluster.until(lambda: told(caplog))
     caplog.clear()
     (worker,) = cluster.driver.job.roster.on("b")
@@ -124,7 +127,7 @@ def test_a_rank_that_has_finished_before_the_others_is_said_with_when_that_is_re
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     cluster = play(TRAIN + "done c; run 0.1")
-    cluster._held_up = lambda process: process.host != "c"
+    cluster.training.held_up = lambda process: process.host != "c"
     cluster.run(5.0)
     (line,) = told(caplog)
     assert line.endswith(": rank 2 (c[0]) has finished training and is waited for; reported as stalled after 15 s")
@@ -136,12 +139,12 @@ def test_a_rank_that_has_finished_before_the_others_is_said_with_when_that_is_re
 
 def test_while_another_wait_is_said_the_pause_is_not(caplog: pytest.LogCaptureFixture) -> None:
     cluster = play(TRAIN)
-    for process in cluster.training:
+    for process in cluster.members:
         cluster.say(process, "first_step", pause_s=None)
     cluster.run(1.0)
     cluster.kill("c")
     cluster.until(lambda: cluster.world == ["a", "b"])
-    cluster._held_up = lambda process: True
+    cluster.training.held_up = lambda process: True
     cluster.run(9.0)
     assert "waiting: for the first step of world 2 by rank 0 (a[0])" in caplog.text
     assert told(caplog) == []
@@ -183,7 +186,7 @@ def test_a_hang_of_all_is_told_at_the_pace_or_as_asked_as_long_as_it_lasts(
     lines_s: float, number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = phases(1.0, "run 30", wait_lines_s=lines_s)
-    cluster.until_s = 10_000.0
+    cluster.training.until_s = 10_000.0
     cluster.run(600.0)
     seconds = [int(line.split()[3]) for line in told(caplog)]
     assert len(seconds) == pytest.approx(number, abs=1)
@@ -198,10 +201,10 @@ def test_a_hang_of_all_is_told_at_the_pace_or_as_asked_as_long_as_it_lasts(
 
 def test_a_hang_of_all_that_others_begin_to_wait_for_is_told_at_once(caplog: pytest.LogCaptureFixture) -> None:
     cluster = phases(1.0, "run 30", wait_lines_s=300.0)
-    cluster.until_s = 10_000.0
+    cluster.training.until_s = 10_000.0
     cluster.run(400.0)
     caplog.clear()
-    cluster._held_up = lambda process: process.host == "a"  # type: ignore[method-assign]
+    cluster.training.held_up = lambda process: process.host == "a"  # type: ignore[method-assign]
     cluster.run(6.0)
     assert told(caplog)[-1].partition(": ")[2].startswith("rank 1 (b[0]) is waited for; reported as stalled")
 
@@ -212,7 +215,7 @@ def test_that_training_goes_on_is_said_with_the_length_of_the_pause(caplog: pyte
     assert re.fullmatch(r"training goes on after 1[234] s without a step", told(caplog)[-1])
     assert len(told(caplog)) == 3
     caplog.clear()
-    cluster.agents["b"][0].stuck = True
+    cluster.agents["b"].processes[0].stuck = True
     cluster.run(5.0)
     assert len(told(caplog)) == 1  # the next pause is logged as soon
 
@@ -226,7 +229,7 @@ def test_slow_steps_are_told_at_first_and_then_are_usual(caplog: pytest.LogCaptu
     caplog.clear()
     cluster.run(300.0)
     assert told(caplog) == []
-    cluster.until_s = cluster.clock.mono() + 60.0
+    cluster.training.until_s = cluster.clock.mono() + 60.0
     cluster.run(50.0)
     assert "(usually 20 s): all 2 ranks are busy, or hang; reported as stalled only" in told(caplog)[0]
 
@@ -238,7 +241,7 @@ def test_a_validation_of_a_minute_is_told_at_the_pace_or_as_asked_each_time(
     cluster = phases(1.0, "run 30", wait_lines_s=lines_s)
     for _ in range(3):
         caplog.clear()
-        cluster.until_s = cluster.clock.mono() + 60.0
+        cluster.training.until_s = cluster.clock.mono() + 60.0
         cluster.run(120.0)
         assert len(told(caplog)) == lines
         assert re.fullmatch("training goes on after 6[012] s without a step", told(caplog)[-1])
@@ -257,7 +260,7 @@ def test_a_change_of_the_world_is_no_pause(caplog: pytest.LogCaptureFixture) -> 
 def test_a_launcher_that_was_paused_says_no_pause_of_training(caplog: pytest.LogCaptureFixture) -> None:
     cluster = phases(10.0, "run 105")
     caplog.clear()
-    cluster.until_s = cluster.clock.mono() + 34.0  # messages of that time are not read yet
+    cluster.training.until_s = cluster.clock.mono() + 34.0  # messages of that time are not read yet
     cluster.standstill(30.0)
     cluster.run(20.0)
     assert told(caplog) == []
@@ -295,7 +298,7 @@ def test_a_lost_connection_says_nothing_of_steps(caplog: pytest.LogCaptureFixtur
 def test_the_status_tells_the_pause_in_place_of_the_speed() -> None:
     cluster = play(TRAIN)
     assert status(cluster.driver.job).endswith(", 5 steps/s")
-    cluster.agents["b"][0].stuck = True
+    cluster.agents["b"].processes[0].stuck = True
     cluster.run(5.0)
     assert re.search(
         r", no step for [345] s \(usually 1 s\): rank 1 \(b\[0\]\) is waited for; reported as stalled after 60 s$",
@@ -303,7 +306,7 @@ def test_the_status_tells_the_pause_in_place_of_the_speed() -> None:
     )
     cluster.run(20.0)
     assert re.search(r", no step for 2[345] s ", status(cluster.driver.job))
-    cluster.agents["b"][0].stuck = False
+    cluster.agents["b"].processes[0].stuck = False
     cluster.run(3.0)
     assert status(cluster.driver.job).endswith(" steps/s")
 

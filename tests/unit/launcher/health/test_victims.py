@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 
+from tests.unit.launcher import simulated_cluster
 from tests.unit.launcher.health.test_loopless import Plain
 from tests.unit.launcher.scenarios import Scenario, play
-from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
-from tests.unit.launcher.simulated_processes import Process
+from tests.unit.launcher.simulated_cluster import Cluster
+from tests.unit.launcher.simulated_processes import Process, Training
 
 
-class Failing(Cluster):
+class Failing(Training):
     """The processes that ``bad`` names end with ``code`` as soon as they are in a world. ``bad``: a rank, or a seat.
 
     ``error``: the error that they report before. ``after_s``: seconds until the others have ended, or know.
@@ -23,17 +22,17 @@ class Failing(Cluster):
     error = ""
     oom = False
 
-    def enter(self, process: Process) -> None:
-        super().enter(process)
+    def enters(self, process: Process) -> None:
+        super().enters(process)
         if self.bad in (process.rank, (process.host, process.slot)):
             if self.error:
-                self.say(process, "failed", digest=self.error, error=self.error, traceback="")
-            self._end(process, self.code)
+                process.agent.report(process, "failed", digest=self.error, error=self.error, traceback="")
+            self.ends(process, self.code)
 
-    def _train(self, process: Process) -> None:
+    def trains(self, process: Process) -> None:
         """No world gets to its first step while the bad rank is in it."""
-        if not any(self.bad in (each.rank, (each.host, each.slot)) for each in self.training):
-            super()._train(process)
+        if not any(self.bad in (each.rank, (each.host, each.slot)) for each in self.members):
+            super().trains(process)
 
 
 class Taking(Failing, Plain):
@@ -42,23 +41,23 @@ class Taking(Failing, Plain):
     first_s = 0.0
     """By how many seconds the end of the others comes before that of the process that causes it."""
 
-    def _end(self, process: Process, code: int) -> None:
+    def ends(self, process: Process, code: int) -> None:
         if code == self.code and self.first_s and process.state == "training":
             self._take_others(process)
-            self.later(self.first_s, super()._end, process, code)
+            self.later(self.first_s, super().ends, process, code)
         else:
-            super()._end(process, code)
+            super().ends(process, code)
 
     def _take_others(self, process: Process) -> None:
-        for peer in self.training:
+        for peer in self.members:
             if peer is not process:
-                self._lose(peer, process.generation)
+                self.loses(peer, process.generation)
 
-    def _lose(self, process: Process, generation: int | None = None) -> None:
+    def loses(self, process: Process, generation: int | None = None) -> None:
         if process.state == "training" and generation in (None, process.generation):
             process.interrupted = True
-            self.say(process, "peer_lost", error="HorovodInternalError: Horovod has been shut down")
-            Cluster._end(self, process, 1)
+            process.agent.report(process, "peer_lost", error="HorovodInternalError: Horovod has been shut down")
+            Training.ends(self, process, 1)
 
 
 def failing(kind: type[Failing] = Failing, **more: object) -> type[Failing]:
@@ -111,11 +110,12 @@ class Steps(Scenario):
 def test_out_of_memory_at_each_start_ends_the_job_but_a_sigkill_from_outside_does_not() -> None:
     play("start a:2 least=2; run 40; goes-on", failing(code=137))
 
-    class Memory(Failing):
-        code = 137
+    class OfMemory(simulated_cluster.Agent):
+        def _news(self, event: str, process: Process, **more: object) -> dict[str, object]:
+            return super()._news(event, process, **more, **({"oom": True} if more.get("code") == 137 else {}))
 
-        def _news(self, process: Process, event: str, **more: object) -> None:
-            super()._news(process, event, **more, **({"oom": True} if more.get("code") == 137 else {}))
+    class Memory(Cluster):
+        agent_kind, training_kind = OfMemory, failing(code=137)
 
     play("start a:2 least=2; fails rank 1 on a[1] out of memory: killed by the kernel, in 3 starts", Memory)
 
@@ -139,19 +139,19 @@ def test_an_error_that_follows_its_rank_to_another_host_ends_the_job() -> None:
 
 
 def test_a_rank_that_fails_before_it_asks_for_a_world_while_another_is_still_importing() -> None:
-    class Early(Cluster):
-        def _park(self, process: Process) -> None:
+    class Early(Training):
+        def parks(self, process: Process) -> None:
             if process.slot == 1:
-                self._end(process, 3)
+                self.ends(process, 3)
             else:
-                super()._park(process)
+                super().parks(process)
 
     class Late(Early):
-        def _park(self, process: Process) -> None:
+        def parks(self, process: Process) -> None:
             if process.slot == 0 and process.life == 1 and self.clock.mono() < 108.0:
-                self.later(1.0, self._park, process)
+                self.later(1.0, self.parks, process)
             else:
-                super()._park(process)
+                super().parks(process)
 
     said = "rank 1 on a[1] crashed: exit code 3, in 3 starts without a step between"
     for kind in (Early, Late):
@@ -162,17 +162,17 @@ def test_a_rank_that_fails_before_it_asks_for_a_world_while_another_is_still_imp
 
 
 def test_a_newcomer_without_which_the_others_cannot_go_on_ends_the_job_if_it_fails_at_each_start() -> None:
-    class Broken(Cluster):
+    class Broken(Training):
         broken = False
 
-        def _park(self, process: Process) -> None:
+        def parks(self, process: Process) -> None:
             if process.slot == 1 and self.broken:
-                self._end(process, 3)
+                self.ends(process, 3)
             else:
-                super()._park(process)
+                super().parks(process)
 
     cluster = play("train a:2 least=2; run 3", Broken)
-    cluster.broken = True
+    cluster.training.broken = True
     cluster.kill("a", 1)
     cluster.until(lambda: cluster.driver.over, within=60.0)
     assert str(cluster.driver.outcome).startswith(f"{ENDS}; slots left without a[1]: 1")
@@ -203,8 +203,8 @@ def test_a_used_up_budget_names_the_first_failure_and_the_last() -> None:
 def test_if_no_process_fails_by_itself_the_first_one_is_blamed_after_a_while() -> None:
     """Different shapes on two ranks fail an operation on both."""
     cluster = play("train a b; run 3", failing(Taking, bad=None))
-    for process in list(cluster.training):
-        cluster._lose(process)
+    for process in list(cluster.members):
+        cluster.training.loses(process)
     cluster.run(1.0)
     (struck,) = cluster.events("struck")
     assert (struck["host"], struck["cause"]) == ("a", "crashed")
@@ -221,24 +221,17 @@ def test_where_output_is_kept_in_files_the_message_names_the_folder() -> None:
 
 @pytest.mark.parametrize("engine", ["torchrun", "mpirun"])
 def test_with_engines_that_end_the_whole_world_the_cause_is_named_too(engine: str) -> None:
-    class Restarted(Failing):
-        def __init__(self, options: JobOptions) -> None:
-            super().__init__(JobOptions(**{**vars(options), "engine": engine}))
-
-        def begin_world(self, generation: int, hosts: object) -> None:
-            pass
-
-    cluster = play(f"start a:2 least=2; fails {ENDS}; over", partial(Restarted))
+    cluster = play(f"start a:2 least=2 engine={engine}; fails {ENDS}; over", Failing)
     assert {event["cause"] for event in cluster.events("exited") if event["slot"] == 0} <= {
         "peer lost",
         "told to leave",
     }
 
 
-class Between(Cluster):
+class Between(Training):
     """Their script is in an operation of its own between two training calls: its failure ends them."""
 
-    _lose = Taking._lose
+    loses = Taking.loses
 
 
 def test_survivors_of_a_loss_between_two_training_calls_are_victims_and_start_again_also_the_last_one() -> None:

@@ -10,9 +10,10 @@ from hvd_elastic_ext.core.errors import Interrupted
 from hvd_elastic_ext.launcher.driver.events import End
 from hvd_elastic_ext.launcher.job.stop_lines import COMMAND, how_it_ended, what_happens, what_is_kept
 from hvd_elastic_ext.launcher.reporting.status import numbers
+from hvd_elastic_ext.simulate.cluster.processes import Commit
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
-from tests.unit.launcher.simulated_processes import Process
+from tests.unit.launcher.simulated_processes import LINEAGE, Process, Training
 
 
 def stop(cluster: Cluster) -> str:
@@ -63,12 +64,12 @@ def test_a_job_that_kept_a_checkpoint_names_it() -> None:
     assert what_is_kept(job) == f"the same command goes on after step {step}, with the checkpoint {path}"
 
 
-class Forgets(Cluster):
+class Forgets(Training):
     """Its script does steps, and never commits: memory holds the state of the first sync."""
 
-    def _commit(self, process: Process) -> None:
-        super()._commit(process)
-        self.memory[process.host, process.slot] = [1, process.generation, 0, 0]
+    def commit(self, process: Process) -> None:
+        super().commit(process)
+        process.agent.memory[process.slot] = Commit(1, process.generation, 0, 0, LINEAGE)
 
     def commit_of(self, process: Process) -> list[int] | None:
         return [1, process.generation, 0] if process.generation else None
@@ -102,8 +103,7 @@ class Unusable(Cluster):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         lacks = {"not_resumable": "it is of call 2, and the result of call 1 was not kept"}
-        self.answers = {(host, "load"): {} for host in "ab"}
-        self.answers |= {("a", "seal"): {"path": "/store/x", "call": 2, **lacks, **self.more}}
+        self.helpers.answers["a", "seal"] = {"path": "/store/x", "call": 2, **lacks, **self.more}
 
 
 class OnlyTheNewestUnusable(Unusable):

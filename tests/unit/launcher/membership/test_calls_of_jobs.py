@@ -24,22 +24,22 @@ from tests.unit.launcher.simulated_processes import Process
 
 def in_call(number: int, text: str = "train a; run 3", *, kept: bool = True) -> Cluster:
     cluster = play(text)
-    while cluster.training[0].call < number:
-        cluster.next_call(kept=kept)
+    while cluster.members[0].call < number:
+        cluster.training.next_call(kept=kept)
         cluster.run(1.0)
     return cluster
 
 
 def calls(cluster: Cluster) -> dict[str, int]:
-    return {process.host: process.call for process in cluster.training}
+    return {process.host: process.call for process in cluster.members}
 
 
 def test_a_newcomer_in_a_later_call_has_the_results_before_it_is_ready_and_interrupts_nobody_before() -> None:
     cluster = in_call(2)
     cluster.hosts(a=1, b=1)
     cluster.until(lambda: cluster.world == ["a", "b"])
-    assert cluster.pasts_sent == [("a", "b", 2)]
-    assert cluster.told["results"] == 0  # they were there when it came to the call
+    assert cluster.helpers.pasts_sent == [("a", "b", 2)]
+    assert cluster.training.tells["results"] == 0  # they were there when it came to the call
     assert calls(cluster) == {"a": 2, "b": 2}
     [_, resized] = cluster.events("resized")
     assert resized["call"] == 2
@@ -48,7 +48,7 @@ def test_a_newcomer_in_a_later_call_has_the_results_before_it_is_ready_and_inter
 def test_status_names_the_call_in_progress_from_the_second_one_on() -> None:
     cluster = in_call(1)
     assert ", call " not in all_waits.status(cluster.driver.job)
-    cluster.next_call()
+    cluster.training.next_call()
     cluster.run(1.0)
     assert re.match(r"world 1, size 1, call 2, step \d+", all_waits.status(cluster.driver.job))
     assert "; world 1, size 1; call 2; step " in adoption.taken_over(cluster.driver.job)
@@ -59,7 +59,7 @@ def test_a_parked_newcomer_is_sent_the_result_of_a_call_that_ends_meanwhile_and_
     cluster.hosts(a=1, b=1, c=1)
     cluster.boot_s["c"] = 30.0
     cluster.until(lambda: cluster.events("parked")[1:])
-    cluster.next_call()
+    cluster.training.next_call()
     cluster.run(0.4)
     assert cluster.driver.job.roster.workers[Seat("b", 0)].stage is Stage.BOOTING  # it walks through its program
     assert "b[0] catches up with call 2" in all_waits.status(cluster.driver.job)
@@ -67,14 +67,14 @@ def test_a_parked_newcomer_is_sent_the_result_of_a_call_that_ends_meanwhile_and_
     cluster.until(lambda: cluster.world == ["a", "b"])
     assert calls(cluster) == {"a": 2, "b": 2}
     assert [each["host"] for each in cluster.events("parked")] == ["a", "b"]
-    assert cluster.told["results"] == 1
+    assert cluster.training.tells["results"] == 1
 
 
 def test_two_slots_of_a_host_copy_results() -> None:
     cluster = in_call(3)
     cluster.hosts(a=2)
     cluster.until(lambda: cluster.world == ["a", "a"])
-    assert cluster.pasts_sent == [("a", "a", 3)]
+    assert cluster.helpers.pasts_sent == [("a", "a", 3)]
 
 
 def test_a_newcomer_that_cannot_catch_up_waits_outside_and_delays_nobody(caplog: pytest.LogCaptureFixture) -> None:
@@ -111,7 +111,7 @@ def test_a_member_that_comes_back_in_a_later_call_joins_with_what_its_slot_has()
     cluster.kill("b")
     cluster.until(lambda: cluster.world == ["a", "b"])
     assert calls(cluster) == {"a": 3, "b": 3}
-    assert not cluster.pasts_sent
+    assert not cluster.helpers.pasts_sent
 
 
 def test_after_the_loss_of_all_the_results_go_to_a_new_host_before_a_world_forms() -> None:
@@ -125,9 +125,9 @@ def test_after_the_loss_of_all_the_results_go_to_a_new_host_before_a_world_forms
 def test_a_process_that_does_not_find_the_results_in_its_slot_joins_as_it_is_after_a_second_try() -> None:
     cluster = in_call(2)
     cluster.hosts(a=1, b=1)
-    cluster._goes_on = lambda process: cluster.say(process, "parked", call=1)  # type: ignore[method-assign]
+    cluster.training.goes_on = lambda process: cluster.say(process, "parked", call=1)  # type: ignore[method-assign]
     cluster.until(lambda: cluster.world == ["a", "b"])
-    assert cluster.told["results"] == 2
+    assert cluster.training.tells["results"] == 2
 
 
 def test_a_transfer_whose_connection_breaks_is_tried_again() -> None:
@@ -156,6 +156,7 @@ def test_what_a_launcher_does_not_know_of_calls_it_learns_from_the_agent() -> No
     cluster.disconnect("a")
     cluster.run(0.2)
     cluster.reconnect("a")
+    cluster.run(0.1)
     assert (job.roster.workers[seat].call, job.calls.pasts, job.calls.newest) == (3, {seat: 3}, 3)
 
 
@@ -164,7 +165,7 @@ def test_results_that_vanish_with_their_agent_are_not_counted_on() -> None:
     assert cluster.driver.job.calls.pasts == {Seat("a", 0): 2, Seat("b", 0): 2}
     cluster.lose_agent("b")
     cluster.until(lambda: cluster.world == ["a", "b"])
-    assert cluster.pasts_sent == [("a", "b", 2)]
+    assert cluster.helpers.pasts_sent == [("a", "b", 2)]
 
 
 def test_another_helper_on_the_same_host_comes_first_and_the_results_are_sent_again_after_it() -> None:
@@ -176,13 +177,13 @@ def test_another_helper_on_the_same_host_comes_first_and_the_results_are_sent_ag
     job.helpers[Purpose.CHECKPOINT].clear()  # its answer does not matter
     cluster.driver.look()
     assert cluster.driver.job.calls.transfer is None
-    assert cluster.dropped == []  # the other helper goes on
+    assert cluster.helpers.dropped == []  # the other helper goes on
     cluster.until(lambda: cluster.world == ["a", "b"])
     assert calls(cluster) == {"a": 2, "b": 2}
 
 
 def one(cluster: Cluster, host: str) -> Process:
-    [found] = [each for each in cluster.training if each.host == host]
+    [found] = [each for each in cluster.members if each.host == host]
     return found
 
 
@@ -198,7 +199,7 @@ def keeps_its_own(cluster: Cluster, host: str, *, kept: bool = True, reason: str
     """It loses its world in the next call, and keeps the result of the last one."""
     process = one(cluster, host)
     if kept:
-        cluster.pasts[host, 0] = process.call
+        process.past[:] = [None] * process.call
     why = {} if kept else {"reason": reason}
     cluster.say(process, "result", call=process.call - 1, bytes=9, kept=kept, **why)
 
@@ -268,10 +269,10 @@ def test_a_process_behind_whose_call_cannot_be_skipped_waits_outside_and_the_oth
 
 def test_a_newcomer_that_was_called_in_a_call_that_ends_meanwhile_catches_up_first() -> None:
     cluster = in_call(2, "train a b; run 3")
-    cluster.step_s = 3.0
+    cluster.training.step_s = 3.0
     cluster.hosts(a=1, b=1, c=1)
-    cluster.until(lambda: any(each.host == "c" and each.state == "waiting" for each in cluster._all()))
-    cluster.next_call()
+    cluster.until(lambda: any(each.host == "c" and each.state == "asking" for each in cluster.training.all))
+    cluster.training.next_call()
     cluster.until(lambda: cluster.world == ["a", "b", "c"])
     assert calls(cluster) == {"a": 3, "b": 3, "c": 3}
     assert not cluster.events("struck")
@@ -302,10 +303,10 @@ def test_who_has_ended_a_call_and_is_lost_in_the_next_one_has_not_ended_training
 ) -> None:
     cluster = play("train a b; run 3")
     for host in ("a", "b"):
-        cluster.says(host, "done")
+        cluster.training.says(host, "done")
     finished = cluster.driver.job.liveness.finished
     cluster.until(lambda: len(finished) == 2, within=3.0)  # the launcher has noted that they are done
-    cluster.next_call()
+    cluster.training.next_call()
     cluster.run(0.01)
     cluster.kill("b")
     cluster.until(lambda: cluster.world == ["a"], within=5.0)

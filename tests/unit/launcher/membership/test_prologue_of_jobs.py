@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,91 +16,71 @@ from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.reporting.all_waits import status
 from tests.unit.launcher.scenarios import Scenario, play
 from tests.unit.launcher.simulated_cluster import Cluster
-from tests.unit.launcher.simulated_processes import Process
+from tests.unit.launcher.simulated_processes import Process, Training
 
 
-class Early(Cluster):
+class Early(Training):
     """Processes that park in ``hvd.init()``. In a world that forms there they stay in their prologue until `loop`.
 
     ``busy``: hosts with a process that is in no collective in its prologue, and so does not notice a lost peer.
     """
 
-    def __init__(self, *options: Any) -> None:
-        super().__init__(*options)
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
         self.busy: set[str] = set()
-        self.prologue: set[tuple[str, int]] = set()
-        self.alone: set[tuple[str, int]] = set()
-        self.looping: set[tuple[str, int]] = set()
 
-    def _park(self, process: Process) -> None:
-        if process.state == "booting":
-            process.state = "init"
-            self.say(process, "parked", at="init", later=True)
+    def parks(self, process: Process) -> None:
+        self.moves(process, "parked")
+        process.at_init = not process.alone
+        if process.alone:
+            self.begins_loop(process)
+        where = {"at": "init", "later": True} if process.at_init else {"at": "loop", "later": False}
+        process.agent.report(process, "parked", **where)
 
-    def _park_in_loop(self, process: Process) -> None:
-        if process.state == "alone":
-            process.state = "parked"
-            self._begin_loop(process)
-            self.say(process, "parked", at="loop", later=False)
+    def begins_loop(self, process: Process, **more: Any) -> None:
+        process.looped, process.at_init = True, False
+        process.agent.report(process, "looping", **more)
 
-    def _begin_loop(self, process: Process) -> None:
-        self.looping.add((process.host, process.life))
-        self.say(process, "looping")
+    def has_loop(self, process: Process) -> bool:
+        return process.looped
 
-    def _told(self, process: Process, message: Mapping[str, Any]) -> None:
-        if message["tell"] == "alone" and process.state == "init":
-            process.state = "alone"
-            self.alone.add((process.host, process.life))
-            self.later(2.0, self._park_in_loop, process)
-        elif message["tell"] == "go" and process.state == "init":
-            self.prologue.add((process.host, process.life))
-            self._ask(process)
-        elif not (message["tell"] == "update" and self._before_loop(process)):
-            super()._told(process, message)
+    def hears(self, process: Process, message: Mapping[str, Any]) -> None:
+        if message["tell"] == "alone" and process.at_init:
+            process.at_init, process.alone = False, True
+            self.moves(process, "booting")
+            self.later(2.0, process.agent.park, process)
+        elif not (message["tell"] == "update" and process.at_init):
+            super().hears(process, message)
 
-    def _before_loop(self, process: Process) -> bool:
-        return (process.host, process.life) in self.prologue
-
-    def enter(self, process: Process) -> None:
-        if not self._before_loop(process):
-            super().enter(process)
+    def enters(self, process: Process) -> None:
+        if not process.at_init:
+            super().enters(process)
         elif process.state == "training":
-            self.say(process, "entered", generation=process.generation)
+            process.agent.report(process, "entered", generation=process.generation)
 
-    def _train(self, process: Process) -> None:
-        if not self._before_loop(process):
-            super()._train(process)
+    def trains(self, process: Process) -> None:
+        if not process.at_init:
+            super().trains(process)
 
-    def _lose(self, process: Process, generation: int | None = None) -> None:
-        if not self._before_loop(process):
-            super()._lose(process, generation)
+    def loses(self, process: Process, generation: int | None = None) -> None:
+        if not process.at_init:
+            super().loses(process, generation)
         elif process.state == "training" and process.host not in self.busy and generation in (None, process.generation):
             process.interrupted = True
-            self.say(process, "peer_lost", error="HorovodInternalError: closed")
-            self.later(0.2, self._end, process, 1)
+            process.agent.report(process, "peer_lost", error="HorovodInternalError: closed")
+            self.later(0.2, self.ends, process, 1)
 
     def says(self, host: str, what: str) -> None:
-        for process in [each for each in self.training if each.host == host]:
-            self.prologue.discard((host, process.life))
+        members = self.members
+        for process in [each for each in members if each.host == host]:
+            process.at_init = False
             if what == "looping":
-                self._begin_loop(process)
-            elif {each.generation for each in self.training} != {self.driver.job.generation} or self.missing:
-                self.later(0.1, super()._lose, process, process.generation)
+                self.begins_loop(process)
+            elif {each.generation for each in members} != {self.job.generation} or not self.job.standing:
+                self.later(0.1, super().loses, process, process.generation)  # the newest world has lost a member
             else:
                 process.agreed = process.generation
-                self.say(process, what)
-
-    @property
-    def missing(self) -> bool:
-        """Whether the newest world has lost a member."""
-        return not self.driver.job.standing
-
-    def _account(self, process: Process) -> dict[str, Any]:
-        key = process.host, process.life
-        found = super()._account(process)
-        found |= {"parked": process.state in ("init", "parked"), "loops": key in self.looping}
-        early = {"at_init": process.state == "init" or key in self.prologue, "alone": key in self.alone}
-        return found | {name: True for name, value in early.items() if value}
+                process.agent.report(process, what)
 
 
 def test_the_processes_of_the_first_world_meet_in_init_and_the_loop_finds_their_world() -> None:
@@ -148,7 +129,7 @@ def test_a_process_lost_in_the_prologue_makes_victims_of_the_others_and_all_meet
 
 def test_one_that_replaces_a_lost_one_waits_while_the_others_are_before_their_loop() -> None:
     cluster = play("start a b cooldown_s=(1.0,1.0)", Early)
-    cluster.busy.add("b")
+    cluster.training.busy.add("b")
     play_on(
         cluster,
         "until a b; run 5; kill a; state a init; run 20; messages alone 0; generation 1; loop b; until b a <20;"
@@ -175,9 +156,9 @@ def test_another_launcher_knows_who_waits_in_init_and_who_goes_on_alone() -> Non
     """One is in its prologue alone: who waits in init cannot meet it there."""
     cluster = play("begin start=2", Early)
     cluster.inherit("a")
-    (process,) = cluster.agents["a"].values()
-    process.state, process.generation, process.agreed, process.rank = "alone", 0, 0, None
-    cluster.alone.add(("a", process.life))
+    (process,) = cluster.agents["a"].processes.values()
+    process.state, process.generation, process.agreed, process.alone = "booting", 0, 0, True
+    cluster.later(2.0, process.agent.park, process)
     play_on(cluster, "hosts a b; state b init; told alone 1; state b parked")
     worker = cluster.driver.job.roster.of("a", 0, process.life)
     assert worker is not None
@@ -187,7 +168,8 @@ def test_another_launcher_knows_who_waits_in_init_and_who_goes_on_alone() -> Non
 def test_another_launcher_changes_a_world_that_it_takes_over_in_its_prologue_only_in_the_loop() -> None:
     cluster = play("begin start=2", Early)
     play_on(cluster, "left a b")
-    cluster.prologue.update((host, process.life) for host in "ab" for process in cluster.agents[host].values())
+    for process in cluster.members:
+        process.at_init = True
     play_on(cluster, "expect a b; members a b <9; run 15; hosts a b c; state c init; run 20; generation 7")
     assert [cluster.driver.job.roster.workers[life.seat].agreed for life in cluster.driver.job.world.members] == [0, 0]
     play_on(
@@ -201,7 +183,7 @@ def test_a_rank_that_waits_long_for_another_ones_preparation_does_not_stall_the_
 ) -> None:
     caplog.set_level(logging.INFO)
     cluster = play("start a b", Early)
-    cluster._held_up = lambda process: process.host == "b"  # type: ignore[method-assign]
+    cluster.training.held_up = lambda process: process.host == "b"  # type: ignore[method-assign]
     play_on(cluster, "until a b; run 300; no stalled fenced struck; loop a b")
     assert "rank 0 (a[0]) has not begun a step yet and is waited for" in caplog.text
     assert "reported as stalled only if --progress-timeout S is given" in caplog.text
@@ -234,37 +216,34 @@ def play_on(cluster: Cluster, text: str) -> None:
     play(text, Early, steps=Further)
 
 
-def with_collectives(text: str = "train a b; run 5") -> Early:
+def with_collectives(text: str = "train a b; run 5") -> Cluster:
     """A first world that has called collectives in its prologue, at the begin of its loop; what they have returned is
     not kept yet. ``c`` is listed, and its process is in ``init``."""
-    cluster = play(text, Early)
-    assert isinstance(cluster, Early)
+    cluster: Cluster = play(text, Early)
     begins_loop(cluster)
     play_on(cluster, "hosts a b c; until a b; state c init")
     return cluster
 
 
-def begins_loop(cluster: Early) -> None:
-    for process in cluster.training:
-        cluster.prologue.discard((process.host, process.life))
-        cluster.looping.add((process.host, process.life))
-        cluster.say(process, "looping", call=1, collectives=True)
+def begins_loop(cluster: Cluster) -> None:
+    for process in cluster.members:
+        cluster.training.begins_loop(process, call=1, collectives=True)
 
 
-def keeps_record(cluster: Early) -> None:
-    for process in cluster.training:
-        cluster.pasts[process.host, 0] = max(1, cluster.pasts.get((process.host, 0), 0))
+def keeps_record(cluster: Cluster) -> None:
+    for process in cluster.members:
+        process.past[:] = process.past or [None]
         cluster.say(process, "result", call=0, bytes=9, kept=True)
 
 
 def test_a_newcomer_waits_in_init_for_what_collectives_returned_to_the_others() -> None:
     cluster = with_collectives()
     play_on(cluster, "run 2; messages alone 0")
-    for process in cluster.training:
-        cluster.pasts[process.host, 0] = 1
+    for process in cluster.members:
+        process.past[:] = [None]
         cluster.say(process, "result", call=0, bytes=9, kept=True)
-    cluster.until(lambda: cluster.told["alone"] == 1)
-    assert [target for _, target, _ in cluster.pasts_sent] == ["c"]
+    cluster.until(lambda: cluster.training.tells["alone"] == 1)
+    assert [target for _, target, _ in cluster.helpers.pasts_sent] == ["c"]
     play_on(cluster, "loop a b; until a b c <20; no call_ended")
 
 
@@ -286,29 +265,25 @@ def test_it_waits_longer_while_hosts_write_a_checkpoint_and_the_status_names_wha
     )
     monkeypatch.setattr(JobState, "busy", frozenset("b"))  # a can send it
     play_on(cluster, "run 3; messages alone 1")
-    assert [sent[:2] for sent in cluster.pasts_sent] == [("a", "c")]
+    assert [sent[:2] for sent in cluster.helpers.pasts_sent] == [("a", "c")]
 
 
 def test_it_waits_while_others_get_it_first() -> None:
     cluster = with_collectives()
     keeps_record(cluster)
-    cluster._past_sent = lambda host, request: {}  # type: ignore[method-assign]
+    cluster.helpers.program = lambda *_: partial(cluster.helpers.answer, {})  # type: ignore[method-assign]
     play_on(cluster, "run 100; messages alone 0; run 520; messages alone 1")
 
 
 def test_it_waits_for_one_that_comes_late_to_its_training_loop() -> None:
     cluster = play("train a b; run 5", Early)
-    assert isinstance(cluster, Early)
-    [first, _] = cluster.training
-    cluster.prologue.discard((first.host, first.life))
-    cluster.looping.add((first.host, first.life))
-    cluster.say(first, "looping", call=1, collectives=True)
+    cluster.training.begins_loop(cluster.members[0], call=1, collectives=True)
     play_on(cluster, "hosts a b c; run 100; state c init; messages alone 0")
 
 
 def test_it_does_not_wait_if_they_were_not_kept() -> None:
     cluster = with_collectives()
-    for process in cluster.training:
+    for process in cluster.members:
         cluster.say(process, "result", call=0, bytes=0, kept=False, reason="no memory")
     play_on(cluster, "run 1; messages alone 1")
 
@@ -318,22 +293,22 @@ def test_what_is_of_an_earlier_start_of_the_job_is_not_given_to_a_newcomer() -> 
     cluster.driver.job.calls.holds(Seat("c", 0), 1)
     play_on(cluster, "run 2; messages alone 0")
     keeps_record(cluster)
-    cluster.until(lambda: cluster.told["alone"] == 1)
-    assert [target for _, target, _ in cluster.pasts_sent] == ["c"]
+    cluster.until(lambda: cluster.training.tells["alone"] == 1)
+    assert [target for _, target, _ in cluster.helpers.pasts_sent] == ["c"]
 
 
 def test_a_slot_that_was_away_when_the_job_started_again_gets_the_new_record_before_its_process_goes_on() -> None:
     cluster = play("train a b; run 5", Early)
-    assert isinstance(cluster, Early)
-    for host in "abc":  # of an earlier start: c has more results than those that have started again
-        cluster.pasts[host, 0] = 3 if host == "c" else 2
-        cluster.driver.job.calls.holds(Seat(host, 0), cluster.pasts[host, 0])
+    cluster.new_agent("c")
+    for host, count in (("a", 2), ("b", 2), ("c", 3)):  # of an earlier start
+        cluster.agents[host].pasts[0] = [None] * count
+        cluster.driver.job.calls.holds(Seat(host, 0), count)
     begins_loop(cluster)
     keeps_record(cluster)
     play_on(cluster, "hosts a b c; state c init")
-    cluster.until(lambda: cluster.told["alone"] == 1)
-    assert [(target, results) for _, target, results in cluster.pasts_sent] == [("c", 2)]
-    assert cluster.past_requests[-1]["record"] is True
+    cluster.until(lambda: cluster.training.tells["alone"] == 1)
+    assert [(target, results) for _, target, results in cluster.helpers.pasts_sent] == [("c", 2)]
+    assert cluster.helpers.past_requests[-1]["record"] is True
     assert not cluster.driver.job.calls.is_stale(Seat("c", 0))
 
 
@@ -344,19 +319,22 @@ def test_a_record_that_was_sent_while_the_job_started_again_is_sent_again() -> N
     cluster.until(lambda: job.calls.transfer is not None)
     job.calls.recorded_in([Seat("a", 0)], job.generation + 1)
     play_on(cluster, "run 2; messages alone 1")
-    assert [target for _, target, _ in cluster.pasts_sent if target == "c"] == ["c", "c"]
+    assert [target for _, target, _ in cluster.helpers.pasts_sent if target == "c"] == ["c", "c"]
 
 
 def test_a_launcher_that_has_missed_who_has_the_newest_record_learns_it_from_the_agents() -> None:
     cluster = with_collectives()
     job = cluster.driver.job
     job.calls.recorded_in([Seat("c", 0)], job.generation - 1)  # of an earlier start
-    account, reported = cluster._account, dict[str, object]()
-    cluster._account = lambda process: account(process) | reported  # type: ignore[method-assign]
     for host, generation in (("a", job.generation), ("b", job.generation - 1)):
-        reported.update(collectives=True, recorded=generation)
+        told = partial(with_record, cluster.agents[host]._status, generation)
+        cluster.agents[host]._status = told  # type: ignore[method-assign]
         play_on(cluster, f"disconnect {host}; run 0.2; reconnect {host}; run 0.2")
     assert (job.calls.recorded, job.calls.record_due) == ({Seat("a", 0)}, False)
+
+
+def with_record(status: Callable[[int], dict[str, Any]], generation: int, slot: int) -> dict[str, Any]:
+    return {**status(slot), "collectives": True, "recorded": generation}
 
 
 def test_the_next_launcher_knows_which_slots_have_the_newest_record() -> None:
@@ -369,15 +347,19 @@ def test_the_next_launcher_knows_which_slots_have_the_newest_record() -> None:
     assert (found.recorded, found.record_world) == ({Seat("a", 0), Seat("b", 0)}, job.generation)
 
 
-class Listening(Cluster):
+class Listening(Training):
     """Processes of a script without our module: they park in ``hvd.init()`` only."""
 
-    def _told(self, process: Process, message: Mapping[str, Any]) -> None:
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.later_ones: dict[str, bool] = {}
+
+    def hears(self, process: Process, message: Mapping[str, Any]) -> None:
         if message["tell"] == "go":
-            self.later_ones = {**getattr(self, "later_ones", {}), process.host: message.get("later", False)}
-        super()._told(process, message)
+            self.later_ones[process.host] = message.get("later", False)
+        super().hears(process, message)
 
 
 def test_one_that_is_called_to_others_in_their_training_function_is_told_so() -> None:
     cluster = play("train a b; run 5; loop a b; hosts a b c; until a b c <20", Listening)
-    assert cluster.later_ones == {"a": False, "b": False, "c": True}  # type: ignore[attr-defined]
+    assert cluster.training.later_ones == {"a": False, "b": False, "c": True}

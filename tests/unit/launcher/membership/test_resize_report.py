@@ -44,7 +44,7 @@ def rolled_back(cluster: Cluster, process: Process, steps: int) -> None:
 def training(*names: str) -> Cluster:
     cluster = play(f"train {' '.join(names)}")
     cluster.run(1.0)
-    for process in cluster.training:
+    for process in cluster.members:
         first_step(cluster, process, pause_s=None)
     return cluster
 
@@ -54,15 +54,15 @@ def test_the_line_of_a_change_waits_for_the_first_step_and_keeps_the_time_of_the
     cluster.run(1.0)
     cluster.kill("c")
     cluster.run(0.02)
-    rolled_back(cluster, cluster.agents["a"][0], 3)
-    rolled_back(cluster, cluster.agents["b"][0], 5)
+    rolled_back(cluster, cluster.agents["a"].processes[0], 3)
+    rolled_back(cluster, cluster.agents["b"].processes[0], 5)
     cluster.until(lambda: cluster.world == ["a", "b"])
     cluster.run(0.2)
     formed = cluster.clock.mono()
     assert causes(cluster) == ["start"]
     cluster.run(1.0)
-    first_step(cluster, cluster.training[1], pause_s=0.75)
-    first_step(cluster, cluster.training[0], pause_s=0.5)
+    first_step(cluster, cluster.members[1], pause_s=0.75)
+    first_step(cluster, cluster.members[0], pause_s=0.5)
     start, lost = cluster.events("resized")
     assert (start["downtime_s"], start["steps_lost"]) == (None, None)
     assert (lost["cause"], lost["downtime_s"], lost["steps_lost"]) == ("worker failed", 0.75, 5)
@@ -75,7 +75,7 @@ def test_a_change_in_good_order_loses_no_steps() -> None:
     cluster.hosts(a=1)
     cluster.until(lambda: cluster.world == ["a"])
     cluster.run(0.2)
-    first_step(cluster, cluster.training[0], pause_s=0.125)
+    first_step(cluster, cluster.members[0], pause_s=0.125)
     (_, removed) = cluster.events("resized")
     assert (removed["downtime_s"], removed["steps_lost"]) == (0.125, 0)
 
@@ -98,7 +98,7 @@ def test_where_all_were_lost_the_time_from_the_first_end_to_the_first_step_is_th
     cluster.until(lambda: cluster.world == ["a"] and cluster.driver.job.generation == 2, within=30.0)
     cluster.run(12.0)  # longer than the limit for former members
     assert causes(cluster) == ["start"]
-    first_step(cluster, cluster.training[0], pause_s=None)
+    first_step(cluster, cluster.members[0], pause_s=None)
     (_, lost) = cluster.events("resized")
     assert lost["cause"] == "all were lost"
     assert lost["downtime_s"] == pytest.approx(cluster.clock.mono() - ended, abs=0.01)
@@ -115,7 +115,7 @@ def test_a_rank_0_that_is_new_does_not_hide_the_downtime_that_others_report() ->
     new = job.resize.change.first = ProcessId(Seat("c", 0), 1)
     resizes.first_step(job, replace(worker, life=new), {"pause_s": None})
     assert job.resize.change is not None
-    first_step(cluster, cluster.training[0], pause_s=0.75)
+    first_step(cluster, cluster.members[0], pause_s=0.75)
     assert cluster.events("resized")[1]["downtime_s"] == 0.75
 
 
@@ -132,7 +132,7 @@ def test_the_next_change_and_the_end_write_what_is_open() -> None:
     cluster.until(lambda: cluster.world == ["a"])
     cluster.run(0.5)
     assert causes(cluster) == ["start", "hosts removed"]
-    cluster.finish()
+    cluster.training.finish()
     cluster.until(lambda: cluster.driver.over)
     assert causes(cluster) == ["start", "hosts removed", "hosts removed"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -21,39 +21,43 @@ from tests.unit.launcher.membership.test_resize_report import first_step
 from tests.unit.launcher.membership.test_world_change import LIMITS, process, situation
 from tests.unit.launcher.scenarios import Scenario, play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
-from tests.unit.launcher.simulated_processes import Process
+from tests.unit.launcher.simulated_processes import Process, Training
 
 
-class Restarted(Cluster):
+class Restarted(Training):
     """A former member that must leave its world ends with ``leaves_with``; processes of ``deaf_hosts`` never notice.
 
-    ``loops`` is False for scripts without an elastic loop: they receive and send no messages. ``begun``: the hosts of
-    each world whose ranks were known.
+    ``loops`` is False for scripts without an elastic loop: they receive and send no messages. ``arrive``: whether they
+    report that they are in a world.
     """
+
+    arrive = True
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.deaf_hosts: set[str] = set()
+
+    def ask(self, process: Process) -> None:
+        if not process.generation or (process.host not in self.deaf_hosts and self.loops):
+            super().ask(process)
+
+    def enters(self, process: Process) -> None:
+        if self.loops and self.arrive:
+            super().enters(process)
+        elif self.arrive:
+            process.agent.report(process, "entered", generation=process.generation)
+
+
+class Torchrun(Cluster):
+    """A cluster with an engine that starts other processes for each world."""
+
+    training_kind = Restarted
+    training: Restarted
 
     def __init__(self, options: JobOptions, *, leaves_with: int = START_AGAIN, loops: bool = True) -> None:
         super().__init__(replace(options, engine="torchrun"))
         self.boot_s = dict.fromkeys("abcd", 0.2)
-        self.leaves_with, self.loops = leaves_with, loops
-        self.enters = True
-        self.deaf_hosts: set[str] = set()
-        self.begun: list[tuple[int, list[str]]] = []
-
-    def scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
-        pass
-
-    def begin_world(self, generation: int, hosts: Sequence[str]) -> None:
-        self.begun.append((generation, list(hosts)))
-
-    def _ask(self, process: Process) -> None:
-        if not process.generation or (process.host not in self.deaf_hosts and self.loops):
-            super()._ask(process)
-
-    def enter(self, process: Process) -> None:
-        if self.loops and self.enters:
-            super().enter(process)
-        elif self.enters:
-            self.say(process, "entered", generation=process.generation)
+        self.training.leaves_with, self.training.loops = leaves_with, loops
 
     def trains(self, *hosts: str) -> bool:
         """Whether a world of exactly these hosts was begun, and trains."""
@@ -68,7 +72,7 @@ class Restarted(Cluster):
 class Restarts(Scenario):
     """Further steps of scenarios."""
 
-    cluster: Restarted
+    cluster: Torchrun
 
     def trains_(self, *words: str) -> None:
         self._wait(lambda hosts: self.cluster.trains(*hosts), *words)
@@ -94,11 +98,11 @@ class Restarts(Scenario):
 
     def ignore_(self, *hosts: str) -> None:
         """These hosts do not notice that they have to leave."""
-        self.cluster.deaf_hosts = set(hosts)
+        self.cluster.training.deaf_hosts = set(hosts)
 
     def never_enter_(self) -> None:
         """No process reports that it is in a world."""
-        self.cluster.enters = False
+        self.cluster.training.arrive = False
 
     def not_begun_(self) -> None:
         """The program that starts the processes of the newest world has ended."""
@@ -165,29 +169,33 @@ WITHOUT_A_LOOP = {
 
 @pytest.mark.parametrize("text", CHANGES.values(), ids=CHANGES)
 def test_a_world_ends_for_the_next_one_and_none_is_blamed_for_that(text: str) -> None:
-    play(text, Restarted, steps=Restarts)
+    play(text, Torchrun, steps=Restarts)
 
 
 @pytest.mark.parametrize("text", WITHOUT_A_LOOP.values(), ids=WITHOUT_A_LOOP)
 def test_a_script_without_an_elastic_loop_ends_with_its_processes(text: str) -> None:
-    play(text, partial(Restarted, loops=False), steps=Restarts)
+    play(text, partial(Torchrun, loops=False), steps=Restarts)
 
 
-class WithoutState(Restarted):
+class Stateless(Restarted):
     """A script that keeps nothing."""
 
     commits = False
 
 
+class WithoutState(Torchrun):
+    training_kind = Stateless
+
+
 @pytest.mark.parametrize(
     ("kind", "begins"),
-    [(Restarted, "begins with the last commit"), (WithoutState, "starts the script again: no commit is known")],
+    [(Torchrun, "begins with the last commit"), (WithoutState, "starts the script again: no commit is known")],
 )
 def test_a_world_is_said_to_begin_with_the_last_commit_only_where_there_is_one(
-    kind: type[Restarted], begins: str, caplog: pytest.LogCaptureFixture
+    kind: type[Torchrun], begins: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    play(THREE + "kill b", partial(kind, loops=kind is Restarted), steps=Restarts).run(1.0)
+    play(THREE + "kill b", partial(kind, loops=kind is Torchrun), steps=Restarts).run(1.0)
     assert [text.rpartition("the next world ")[2] for text in caplog.messages if "the others are ended" in text] == [
         begins
     ]
@@ -196,32 +204,32 @@ def test_a_world_is_said_to_begin_with_the_last_commit_only_where_there_is_one(
 @pytest.mark.parametrize("code", [TERMINATED, 1], ids=["ended by mpirun", "an error of its own"])
 def test_a_process_that_ends_because_another_one_failed_is_not_blamed(code: int) -> None:
     text = TWO + "kill b 1; trains a; ended a peer lost; ended b crashed; number struck 1"
-    play(text, partial(Restarted, leaves_with=code), steps=Restarts)
+    play(text, partial(Torchrun, leaves_with=code), steps=Restarts)
 
 
 def test_a_process_that_says_its_peer_is_lost_is_not_blamed_though_it_ends_first() -> None:
-    cluster = play("train a b; run 1", Restarted, steps=Restarts)
-    a, b = (next(iter(cluster.agents[host].values())) for host in "ab")
+    cluster = play("train a b; run 1", Torchrun, steps=Restarts)
+    a, b = (next(iter(cluster.agents[host].processes.values())) for host in "ab")
     lost = "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer"
     cluster.say(a, "peer_lost", error=lost)
     cluster.say(a, "failed", digest="d", error=lost, traceback="")
     for ending, code in ((a, 1), (b, 3)):
         ending.interrupted = True
-        cluster._end(ending, code)
+        cluster.training.ends(ending, code)
         cluster.run(0.5)
     assert cluster.ends() == {"a": "peer lost", "b": "crashed"}
     assert [event["host"] for event in cluster.events("struck")] == ["b"]
 
 
 def test_the_time_without_training_is_told_at_the_first_step_of_the_next_world() -> None:
-    cluster = play(TWO, Restarted, steps=Restarts)
-    first_step(cluster, cluster.training[0], pause_s=None)
+    cluster = play(TWO, Torchrun, steps=Restarts)
+    first_step(cluster, cluster.members[0], pause_s=None)
     cluster.hosts(a=1, b=1, c=1)
     cluster.until(lambda: len(cluster.events("exited")) == 2)
     stopped_at = cluster.events("exited")[0]["mono"]
     cluster.until(lambda: cluster.trains("a", "b", "c"))
     cluster.run(30.0)
-    first_step(cluster, cluster.training[0], pause_s=None)
+    first_step(cluster, cluster.members[0], pause_s=None)
     change = cluster.events("resized")[-1]
     assert (change["cause"], change["steps_lost"]) == ("hosts added", 0)
     assert change["downtime_s"] == pytest.approx(cluster.clock.mono() - stopped_at, abs=0.01)
@@ -269,7 +277,7 @@ def test_processes_of_each_engine_stay_or_are_replaced_as_its_row_says(engine: s
 
 
 def test_a_call_whose_result_is_not_kept_is_said_to_be_trained_again(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = play("train a b; run 3", Restarted, steps=Restarts)
-    cluster.next_call(kept=False)
+    cluster = play("train a b; run 3", Torchrun, steps=Restarts)
+    cluster.training.next_call(kept=False)
     cluster.run(1.0)
     assert "the result of call 1 was not kept: too large; each world from now on trains it again" in caplog.text

@@ -21,7 +21,7 @@ from hvd_elastic_ext.launcher.membership.world_change import STILL_FORMING, Worl
 from hvd_elastic_ext.launcher.reporting.all_waits import WAITS, While, status, waits_for
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
-from tests.unit.launcher.simulated_processes import Process
+from tests.unit.launcher.simulated_processes import Process, Training
 from tests.unit.launcher.state_changes import small_job
 
 
@@ -188,7 +188,7 @@ def test_a_process_that_has_raised_an_error_and_is_not_gone_is_told_and_nothing_
     cluster = play(f"train {' '.join(hosts)}")
     cluster.run(20.0)
     caplog.clear()
-    process = cluster.agents["b"][0]
+    process = cluster.agents["b"].processes[0]
     process.stuck = process.wedged = True
     cluster.say(process, "failed", digest="1", error="ValueError: bad batch", traceback="")
     cluster.run(5.0)
@@ -207,7 +207,7 @@ def test_a_process_that_has_raised_an_error_and_is_not_gone_is_told_and_nothing_
 
 def test_a_process_that_fails_before_its_first_world_is_told_too(caplog: pytest.LogCaptureFixture) -> None:
     cluster = play("begin; boot a 60; hosts a; run 3")
-    cluster.say(cluster.agents["a"][0], "failed", digest="1", error="ValueError: bad batch", traceback="")
+    cluster.say(cluster.agents["a"].processes[0], "failed", digest="1", error="ValueError: bad batch", traceback="")
     cluster.run(5.0)
     assert (
         waits(caplog)[-1] == f"waiting: for the end of rank 0 (a[0]): it raised ValueError: bad batch; no limit: {ENDS}"
@@ -257,7 +257,7 @@ SHORT = (
     "train a b least=2 below_min=sleep every=notice; run 10; takes held 10; takes write 20; takes verify 10; "
     "hosts a; kill b; "
 )
-NEWCOMER = "train a; step 500; hosts a b; state b waiting; "
+NEWCOMER = "train a; step 500; hosts a b; state b asking; "
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ NEWCOMER = "train a; step 500; hosts a b; state b waiting; "
             "as stalled after 30 s without progress",
         ),
         (
-            "train a b least=2; step 500; hosts a b c; state c waiting; wedge a; done a; run 0.1; lose-world b; run 9",
+            "train a b least=2; step 500; hosts a b c; state c asking; wedge a; done a; run 0.1; lose-world b; run 9",
             "world 2 forms when those that are done with training have ended: a[0]; no limit: it ends with the script "
             "there; Ctrl-C ends the job",
         ),
@@ -439,19 +439,15 @@ def test_processes_that_have_not_ended_after_training_are_told_within_5_s_of_the
     assert "for the end of b[0]: training is done, the script is not" in waits(caplog)[0]
 
 
-class Slow(Cluster):
+class Slow(Training):
     """The test decides how far its processes come after they have their ranks."""
 
-    halts = False
-
-    def enter(self, process: Process) -> None:
-        if not self.halts:
-            super().enter(process)
+    def enters(self, process: Process) -> None:
+        return
 
 
-def slow() -> Slow:
-    cluster = Slow(JobOptions(WorldLimits(start=2, settle_s=0.1)))
-    cluster.halts = True
+def slow() -> Cluster:
+    cluster = Cluster(JobOptions(WorldLimits(start=2, settle_s=0.1)), training=Slow)
     cluster.hosts(a=1, b=1)
     cluster.until(lambda: cluster.driver.job.formed and len(cluster.world) == 2)
     return cluster
@@ -470,10 +466,10 @@ def test_processes_that_have_not_agreed_on_the_state_are_named_at_the_pace(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     cluster = slow()
-    for process in cluster.training:
+    for process in cluster.members:
         cluster.say(process, "entered", generation=1)
         cluster.say(process, "looping")
-    cluster.says("a", "synced")
+    cluster.training.says("a", "synced")
     cluster.run(1.0)
     caplog.clear()
     cluster.run(60.0)
@@ -481,14 +477,14 @@ def test_processes_that_have_not_agreed_on_the_state_are_named_at_the_pace(
         "waiting: for the first step of world 1: no agreement on the state yet: b[0]; no limit: " + AGREED
     }
     assert len(waits(caplog)) in (3, 4)
-    cluster.says("b", "synced")
+    cluster.training.says("b", "synced")
     cluster.run(1.0)
     assert waits_for(cluster.driver.job) is None
 
 
 def test_a_script_without_an_elastic_loop_is_not_said_to_wait_for_agreement(caplog: pytest.LogCaptureFixture) -> None:
     cluster = slow()
-    for process in cluster.training:
+    for process in cluster.members:
         cluster.say(process, "entered", generation=1)
     cluster.run(1.0)
     caplog.clear()
@@ -499,7 +495,7 @@ def test_a_script_without_an_elastic_loop_is_not_said_to_wait_for_agreement(capl
 def test_the_first_step_of_a_changed_world_is_waited_for_with_a_limit(caplog: pytest.LogCaptureFixture) -> None:
     cluster = play("train a b c")
     cluster.run(1.0)
-    for process in cluster.training:
+    for process in cluster.members:
         cluster.say(process, "first_step", pause_s=None)
     cluster.run(1.0)
     cluster.kill("c")
@@ -535,7 +531,7 @@ def test_a_job_whose_only_host_cannot_be_reached_tries_again_until_elastic_timeo
     assert "blocked: b (for 7 s more: unreachable); at most 56 s more" in told[0]
     assert "unreachable: no route to host" in status(cluster.driver.job)
     cluster.run(2.0)
-    assert "after 60 s, --elastic-timeout: processes ready: 0, needed: 1; blocked: b (27 s ago, for " in str(
+    assert "after 60 s, --elastic-timeout: processes ready: 0, needed: 1; blocked: b (26 s ago, for " in str(
         cluster.driver.outcome
     )
     assert "unreachable: no route to host (3 strikes))" in str(cluster.driver.outcome)

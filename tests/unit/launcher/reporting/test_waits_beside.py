@@ -184,7 +184,7 @@ def test_the_status_says_that_each_rank_trains_alone() -> None:
     cluster = play("train a b")
     cluster.run(5.0)
     assert "ALONE" not in status(cluster.driver.job)
-    process = cluster.agents["a"][0]
+    process = cluster.agents["a"].processes[0]
     fields = {"size": 2, "rank": 0, "reason": "nothing was averaged over the 2 ranks for 30 s"}
     cluster.say(process, "record", event="trains_alone", fields=fields)
     cluster.run(1.0)

@@ -30,7 +30,7 @@ def job(policy: str, size: int, *, acts: bool = True, ordered: bool = False, mos
 def follow(cluster: Cluster, seconds: float, step_s: Callable[[int], float]) -> None:
     """Let time pass in a job with these step times by size, on a cluster that gives the requested hosts."""
     for _ in range(int(seconds)):
-        cluster.steps_a_beat = round(STEPS / step_s(max(1, len(cluster.world))))
+        cluster.training.steps_a_beat = round(STEPS / step_s(max(1, len(cluster.world))))
         cluster.run(1.0)
         if cluster.scaled:
             hosts, leaving = cluster.scaled[-1]
@@ -53,7 +53,7 @@ def test_a_job_whose_hosts_add_their_whole_speed_grows_to_its_bound() -> None:
 
 def test_steps_are_as_long_as_they_are_and_not_as_whole_heartbeats() -> None:
     cluster = job("efficiency:batch=global,share=0.4", 2, most=6)
-    cluster.pace = lambda size: 0.31 + 1.2 / size
+    cluster.training.pace = lambda size: 0.31 + 1.2 / size
     follow(cluster, 300, lambda size: 0.2)
     speeds = cluster.driver.job.scaling.log.speeds()
     assert {size: round(speed.step_s, 3) for size, speed in speeds.items()} == {1: 1.51, 2: 0.91, 3: 0.71}
@@ -74,7 +74,7 @@ def test_a_trial_is_called_one_in_the_journal_and_in_the_status() -> None:
 
 def test_steps_while_a_host_comes_are_not_those_of_a_size() -> None:
     cluster = job("efficiency", 2)
-    cluster.pace = lambda size: 0.2
+    cluster.training.pace = lambda size: 0.2
     cluster.driver.tell(ScaleByHand(3))
     cluster.run(60)
     assert cluster.driver.job.scaling.log.speeds() == {}
@@ -83,7 +83,7 @@ def test_steps_while_a_host_comes_are_not_those_of_a_size() -> None:
 
 def test_steps_that_were_done_while_no_launcher_looked_count_as_work() -> None:
     cluster = job("efficiency", 2, acts=False)
-    cluster.pace = lambda size: 0.2
+    cluster.training.pace = lambda size: 0.2
     cluster.run(30)
     state = cluster.driver.job.scaling
     assert state.seen is not None

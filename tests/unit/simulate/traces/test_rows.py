@@ -53,7 +53,7 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_trace_that_lasts_no_time_is_one_line_that_says_what_to_add() -> None:
-    with pytest.raises(UsageError, match="t: all its rows are at time 0, so the trace has no duration; add a row at its end"):
+    with pytest.raises(UsageError, match="t: all its rows are at time 0, so it has no duration; add a row at its end"):
         parsed("time,host,event\n0,a,up\n", where="t")
 
 
