@@ -115,6 +115,8 @@ class Liveness:
     """The generation of ``finished``."""
     moved: dict[ProcessId, tuple[int, float]] = field(default_factory=dict)
     """The count of each process, and when it was new (mono)."""
+    moved_in: int = 0
+    """The generation of the world in which progress was noted last."""
     times: dict[ProcessId, deque[float]] = field(default_factory=dict)
     """The latest step times of each process."""
     watch: Watch = field(default_factory=Watch)
@@ -249,8 +251,9 @@ def _trains(job: JobState) -> list[Worker]:
 def _note_progress(job: JobState) -> float:
     """Note the progress of each member. Return the longest time without progress, in seconds."""
     now, state, trains = job.now, job.liveness, _trains(job)
-    before, times = state.moved, state.times
-    state.moved, state.times = {}, {}
+    # A world that forms between two looks may have had no heartbeat yet: its members stood still in the last one.
+    before, times = state.moved if state.moved_in == job.generation else {}, state.times
+    state.moved, state.times, state.moved_in = {}, {}, job.generation
     longest = now
     for worker in trains:
         life, entry = worker.life, before.get(worker.life)

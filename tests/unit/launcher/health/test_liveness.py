@@ -34,6 +34,8 @@ STALLS = {
         is stalled.waiting 2; no exited; stick b 0; run 5; stick b; run 10; number stalled 2""",
     "restarted with restart_stalled": RESTART
     + """until a c; sees exited; is exited.host b; is exited.cause stalled; is struck.subject slot 0 of b; size 3""",
+    "the others, who had waited for it, are not stalled in their next world although no heartbeat has come yet": RESTART
+    + """sees stalled <8; lose-news beats 9; until a c; run 8; is exited.host b; size 2""",
     "without a timeout reported after a minute": NO_LIMIT
     + f"""run {STILL_S - 5}; no stalled; run 300; number stalled 1; no exited
         says stalled.reason no progress for 60 s of rank 1 on b[0]: 2 of 3 wait for it""",
