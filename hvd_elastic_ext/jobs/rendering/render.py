@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.workload_kinds import ROOTS, SUBMITTED
 from hvd_elastic_ext.jobs.rendering import code, rights
-from hvd_elastic_ext.jobs.rendering.by_kind import CHANGES
 from hvd_elastic_ext.jobs.rendering.objects import (
     ACCOUNT,
     EXAMPLE,
@@ -24,6 +23,7 @@ from hvd_elastic_ext.jobs.rendering.objects import (
     renamed,
     templates,
 )
+from hvd_elastic_ext.jobs.rendering.operator_objects import CHANGES
 from hvd_elastic_ext.jobs.rendering.pods import change
 from hvd_elastic_ext.jobs.spec.job import Job
 from hvd_elastic_ext.jobs.spec.source import Revision, claim_of

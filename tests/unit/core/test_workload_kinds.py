@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.core.workload_kinds import KINDS, NAMED, ROOTS, SUBMITTED, WorkloadKind, at, nested
-from hvd_elastic_ext.jobs.rendering.by_kind import CHANGES
+from hvd_elastic_ext.jobs.rendering.operator_objects import CHANGES
 from tests.support.kube.resources import BY_PATH
 from tests.support.manifests import documents, pod_templates
 
