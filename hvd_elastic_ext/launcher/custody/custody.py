@@ -6,7 +6,8 @@ Agents keep the newest commit of each slot in memory. It outlives the process th
 
 * A world forms only from the newest known commit, as long as a holder can be reached or may come back.
 * If the holder takes no part in the world, its agent sends the commit to a member's agent (:mod:`transfers`).
-* A holder that cannot be reached is waited for, ``wait_s`` (``--commit-wait``) at most, unless it is known to be gone.
+* A holder that cannot be reached is waited for, ``wait_s`` (``--commit-wait``) at most from its last message, unless it
+  is known to be gone.
   That its host is silent says nothing about its memory: the agent may come back with it. ``health/silence.py`` tells
   :mod:`holders` that an agent is lost; a member with a commit as new makes the wait unnecessary.
 * A holder that leaves stays until another host holds the commit, or until its deadline.
