@@ -77,8 +77,8 @@ class Transfers:
     def failed(
         self, seat: Seat | None, *, began: float, now: float, hosts: tuple[str, ...], blame: bool = True
     ) -> None:
-        """A try has failed. Without ``blame`` a connection was broken: that alone does not count against the holder, but
-        it does not end a row of failures either.
+        """A try has failed. Without ``blame`` a connection was broken: that alone does not count against the holder,
+        but it does not end a row of failures either.
         """
         before, first = self.failures.get(seat), began if blame else now
         if before is not None and began <= before.ended + IN_A_ROW_S:

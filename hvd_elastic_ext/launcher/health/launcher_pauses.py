@@ -73,7 +73,7 @@ class LauncherPauses:
 
 
 def launcher_paused(job: JobState, seconds: float) -> None:
-    """Move all times since which something is awaited by ``seconds``."""
+    """Move the times since which messages are awaited by ``seconds``, and those that are compared with them."""
     state, limit_s = job.launcher_pauses, job.options.heartbeat_timeout_s
     line, state.short = report_pause(
         job.now, seconds, state.short, heartbeat_timeout_s=limit_s, logged_at=state.logged_at
@@ -86,9 +86,12 @@ def launcher_paused(job: JobState, seconds: float) -> None:
         name: each._replace(since=min(now, each.since + seconds)) for name, each in job.fleet.newer_lives.items()
     }
     for agent in job.roster.agents.values():
-        agent.last_message_at = (
-            min(now, agent.last_message_at + seconds) if agent.last_message_at else agent.last_message_at
-        )
+        if agent.last_message_at:
+            agent.last_message_at = min(now, agent.last_message_at + seconds)
+        # What was seen after the last message stays after it.
+        agent.inherited_at = min(now, agent.inherited_at + seconds)
+        agent.unlisted_at = min(now, agent.unlisted_at + seconds)
+    job.faults.unexplained = [each._replace(until=each.until + seconds) for each in job.faults.unexplained]
     job.roster.commits.launcher_paused(seconds)
     if job.transfers.current is not None:
         job.transfers.current.began += seconds

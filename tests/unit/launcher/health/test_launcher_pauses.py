@@ -6,7 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from hvd_elastic_ext.launcher.health.launcher_pauses import LauncherPause, report_pause
+from hvd_elastic_ext.launcher.health.launcher_pauses import LauncherPause, launcher_paused, report_pause
+from hvd_elastic_ext.launcher.health.strikes import Unexplained
+from tests.unit.launcher.scenarios import play
 
 
 def lines(pauses: list[tuple[float, float]], *, heartbeat_timeout_s: float = 10.0) -> list[tuple[float, str]]:
@@ -41,3 +43,21 @@ def test_forty_short_pauses_in_six_minutes_are_a_line_a_minute_with_their_number
 def test_a_long_pause_is_said_though_others_were_just_said() -> None:
     said = lines([(1.0, 1.1), (2.0, 1.1), (3.0, 1.1), (20.0, 9.0)])
     assert [at for at, _ in said] == [3.0, 20.0]
+
+
+def test_what_came_after_a_host_s_last_message_stays_after_it() -> None:
+    job = play("train a b; run 20").driver.job
+    agent = job.roster.agents["a"]
+    agent.last_message_at = job.now - 9
+    agent.inherited_at = agent.unlisted_at = job.now - 6
+    launcher_paused(job, 4.0)
+    assert agent.last_message_at == job.now - 5
+    assert agent.inherited_at == agent.unlisted_at == job.now - 2
+
+
+def test_an_end_that_may_be_a_victim_s_waits_longer_for_the_one_that_explains_it() -> None:
+    job = play("train a b; run 2").driver.job
+    worker = next(iter(job.roster.workers.values()))
+    job.faults.unexplained.append(Unexplained(worker, "aborted", 134, (), 1, until=job.now + 5))
+    launcher_paused(job, 4.0)
+    assert [each.until for each in job.faults.unexplained] == [job.now + 9]
