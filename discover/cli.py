@@ -15,9 +15,9 @@ from typing import NoReturn
 from discover.daemon import assembly
 from discover.daemon.admission_probe import parse_probe
 from discover.daemon.loop import EventQueue
-from discover.daemon.settings import SETTLE, FileSettings, KubernetesSettings, Outputs, Settings, StaticSettings
+from discover.daemon.settings import SETTLE, FileSettings, KubernetesSettings, Settings, StaticSettings
 from discover.pods.operators import GPUS, OPERATORS
-from discover.publish.server import parse_listen
+from discover.publish.outputs import Outputs, add_options
 from hvd_elastic_ext import __version__
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.errors import ElasticError, UsageError, users_mistake
@@ -109,7 +109,9 @@ def settings_from(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
     )
     try:
         options = parser.parse_args(layered.argv)
-        return Settings(source=_source(options), outputs=_outputs(options), once=options.once, output=options.output)
+        return Settings(
+            source=_source(options), outputs=Outputs.of(options, _path), once=options.once, output=options.output
+        )
     except UsageError as error:
         raise layered.placed(error) from None
 
@@ -141,21 +143,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--slots", type=int, metavar="N", help="slots of every pod, or of hosts without (default: an error)"
     )
     _add_kubernetes_options(parser.add_argument_group("with --source kubernetes"))
-    outputs = parser.add_argument_group("where they are published")
-    outputs.add_argument(
-        "--publish-to",
-        "--hosts-file",
-        dest="hosts_file",
-        metavar="PATH",
-        help="file to replace whenever the hosts change (--hosts-file is its older name)",
-    )
-    outputs.add_argument("--script", metavar="PATH", help="executable to write that prints the hosts file")
-    outputs.add_argument(
-        "--listen",
-        action="append",
-        metavar="ADDRESS",
-        help="serve HTTP on unix:///path, HOST:PORT, or :PORT (127.0.0.1 only); may be repeated",
-    )
+    add_options(parser)
     return parser
 
 
@@ -275,14 +263,6 @@ def _kubernetes(options: argparse.Namespace) -> KubernetesSettings:
         own_pod=options.own_pod or "",
         events=not options.no_events,
         reap=bool(options.reap_failed),
-    )
-
-
-def _outputs(options: argparse.Namespace) -> Outputs:
-    return Outputs(
-        hosts_file=None if options.hosts_file is None else _path(options.hosts_file, "--publish-to"),
-        script=None if options.script is None else _path(options.script, "--script"),
-        listen=tuple(parse_listen(each) for each in options.listen or ()),
     )
 
 

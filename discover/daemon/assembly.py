@@ -8,9 +8,9 @@ from discover.daemon.cluster_parts import KubeParts
 from discover.daemon.loop import Daemon, DaemonState, EventQueue, Publishers, publication_of
 from discover.daemon.once import Row, explain, observe_once, render
 from discover.daemon.own_pod import ContainerWatch, InitContainerCheck
-from discover.daemon.settings import FileSettings, KubernetesSettings, Outputs, Settings, StaticSettings
+from discover.daemon.settings import FileSettings, KubernetesSettings, Settings, StaticSettings
 from discover.metrics import Metrics
-from discover.publish.files import HostsFile, Publisher, PublishFailed, Script
+from discover.publish.files import HostsFile, Publisher, PublishFailed
 from discover.publish.overlap import Overlap
 from discover.publish.server import Health, LatestPublication, Routes, servers_at
 from discover.reap.events import EventWriter
@@ -41,7 +41,7 @@ def serve(settings: Settings, *, life: str, inbox: EventQueue, clock: Clock | No
     clock = clock or SystemClock()
     vitals, metrics, board = Health(clock), Metrics(clock), LatestPublication()
     source, cluster = source_of(settings, metrics=metrics, clock=clock)
-    files = _files(settings.outputs, metrics, cluster, clock=clock)
+    files = _files(settings, metrics, cluster, clock=clock)
     beside: list[ContainerWatch | InitContainerCheck | EventWriter | Reaper] = []
     if cluster is not None:
         beside += cluster.own_pod_watch(inbox.end)
@@ -93,7 +93,7 @@ def look_once(settings: Settings, *, life: str) -> str:
     clock = SystemClock()
     metrics = Metrics(clock)
     source, cluster = source_of(settings, metrics=metrics, clock=clock)
-    files = _files(settings.outputs, metrics, cluster, clock=clock)
+    files = _files(settings, metrics, cluster, clock=clock)
     try:
         state = _own(files, life)
         if cluster is not None:
@@ -113,15 +113,9 @@ def _rows(cluster: KubeParts) -> tuple[Row, ...]:
     return () if latest is None else explain(latest.selection, latest.damping)
 
 
-def _files(outputs: Outputs, metrics: Metrics, cluster: KubeParts | None, *, clock: Clock) -> list[Publisher]:
-    files: list[Publisher] = []
-    if outputs.hosts_file is not None:
-        overlap = None if cluster is None else Overlap(alive=cluster.source.still_there, clock=clock)
-        hosts_file = HostsFile(outputs.hosts_file, wrote=metrics.writes.inc, overlap=overlap)
-        if outputs.script is not None:  # first, so that the script exists when the hosts file appears
-            files.append(Script(outputs.script, hosts_file=hosts_file.path, wrote=metrics.writes.inc))
-        files.append(hosts_file)
-    return files
+def _files(settings: Settings, metrics: Metrics, cluster: KubeParts | None, *, clock: Clock) -> list[Publisher]:
+    overlap = None if cluster is None else Overlap(alive=cluster.source.still_there, clock=clock)
+    return settings.outputs.files(wrote=metrics.writes.inc, overlap=overlap)
 
 
 def _own(files: list[Publisher], life: str) -> DaemonState:

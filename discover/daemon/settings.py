@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from discover.pods.operators import GPUS, OBJECT_NAME, HostRules, check_job, check_slots, operator_named, selector_of
-from discover.publish.server import Address
+from discover.publish.outputs import Outputs
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import parse_hosts_option
@@ -123,26 +123,6 @@ class KubernetesSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outputs:
-    """Where to publish."""
-
-    hosts_file: Path | None = None
-    script: Path | None = None
-    """A script that prints ``hosts_file``."""
-    listen: tuple[Address, ...] = ()
-    """Addresses to serve HTTP on."""
-
-    def __post_init__(self) -> None:
-        if self.script is not None and self.hosts_file is None:
-            raise UsageError("--script prints a hosts file; name it with --publish-to PATH")
-        if self.script is not None and self.script == self.hosts_file:
-            raise UsageError(f"--script and --publish-to both name {self.script}; they are two files")
-        twice = next((each for at, each in enumerate(self.listen) if each in self.listen[:at]), None)
-        if twice is not None:
-            raise UsageError(f"--listen {twice} is given twice; leave one of them out")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """All settings."""
 
@@ -156,9 +136,9 @@ class Settings:
         outputs = self.outputs
         if self.once and outputs.listen:
             raise UsageError("--once does not serve HTTP; leave --listen out, or run without --once")
-        if not self.once and outputs.hosts_file is None and not outputs.listen:
+        if not self.once and not outputs.written and not outputs.listen:
             raise UsageError(
                 "nowhere to publish to; give --publish-to PATH, --listen ADDRESS or both, or --once to look"
             )
-        if isinstance(self.source, FileSettings) and self.source.watch in (outputs.hosts_file, outputs.script):
+        if isinstance(self.source, FileSettings) and self.source.watch in outputs.written:
             raise UsageError(f"--watch {self.source.watch} is also written to; watch one file and publish to another")

@@ -88,7 +88,7 @@ BROKEN = {
     "error | numpy 2.4.6 cannot be imported | libopenblas | numpy": broken(numpy={"error": "ImportError: libopenblas"}),
     "error | torch is not installed | No module | pip install torch": broken(torch=NOT_INSTALLED),
     "error | torch 2.13.0 cannot be imported | libcudart | torch": broken(torch={"error": "OSError: libcudart"}),
-    "warning | Horovod is not installed | --engine torch, torchrun or mpirun | build-horovod": broken(horovod=NOT_INSTALLED),
+    "warning | Horovod is not installed | --engine torch, torchrun | build-horovod": broken(horovod=NOT_INSTALLED),
     "warning | Horovod 0.27.0 | tested with 0.28.1 only | build-horovod": broken(horovod={"version": "0.27.0"}),
     "error | Horovod 0.28.1 cannot be imported | built against another torch than 2.13.0 | build-horovod": broken(
         horovod={"error": "ImportError: x.so: undefined symbol: _Z"}
