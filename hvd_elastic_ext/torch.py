@@ -84,8 +84,8 @@ class TorchState(StateMethods, stock.TorchState):  # type: ignore[misc]
     kept by its state; others are kept as deep copies. Assign to the attributes during training (``state.batch += 1``).
 
     ``rng``: whether to commit and roll back this rank's random generators (Python, NumPy, torch, CUDA), too; they are
-    never synced. ``comms``: the library of the world, "auto", "horovod", "torch" or "mpi". (A value of another type
-    under these names is a plain value.)
+    never synced. ``comms``: the library of the world, such as "torch", or "auto" (docs/comms.md). (A value of another
+    type under these names is a plain value.)
 
     ``checkpoint``: an :class:`elastic.Checkpoint <Checkpoint>`: your functions write the job's checkpoints. (Anything
     else under this name is a plain value.)
@@ -151,7 +151,7 @@ class TorchState(StateMethods, stock.TorchState):  # type: ignore[misc]
 def init(comms: str = "auto") -> None:
     """Join the world of the launcher that started this process: Horovod's, torchrun's or ``mpirun``'s.
 
-    Under Horovod ``hvd.init()`` does the same. ``comms``: "auto", "horovod", "torch" or "mpi".
+    Under Horovod ``hvd.init()`` does the same. ``comms``: a library, such as "torch", or "auto" (docs/comms.md).
 
     Raises :class:`UsageError` for a library that is not usable here, and for a world of one process if the launcher has
     started more.

@@ -1,8 +1,10 @@
 """The orders that an agent accepts: one JSON object for each line, checked before execution. Pure.
 
 A new order is a class here, its row in ``_READERS``, and what executes it: :meth:`Slot.execute` for an order to a slot,
-:meth:`Agent._apply` for any other. A bad order changes nothing, and its refusal repeats no value: an environment may
-contain secrets.
+:meth:`Agent._apply` for any other. The launcher sends it by ``JobState.order`` (functions with a name of their own are
+in ``launcher/driver/orders.py``); the simulated agent ignores what it does not know (``simulate/cluster/agent.py``). An
+order that is refused to a slot whose process has not started yet counts as a refused start. A bad order changes
+nothing, and its refusal repeats no value: an environment may contain secrets.
 """
 
 from __future__ import annotations

@@ -102,9 +102,7 @@ class Hosts:
         host = self._of(record)
         host.strikes += 1
         host.why = text(record.get("reason")) or text(record.get("cause"))
-        seconds = number(record.get("host_blocked_s"))
-        if seconds is None:
-            seconds = number(record.get("cooldown_s"))
+        seconds = number(record.get("host_blocked_s"))  # none if other slots of the host may work
         if seconds is not None and not record.get("waived"):
             host.until, host.held = (number(record.t) or 0.0) + seconds, host.why
 

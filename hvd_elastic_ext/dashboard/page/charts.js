@@ -4,6 +4,8 @@
 const charts = (() => {
   const views = [];
   const dark = matchMedia("(prefers-color-scheme: dark)"), touched = matchMedia("(pointer: coarse)");
+  /* Another chart: its curve in content/ (model.py gives it to the page), a row here with its columns, and the colour
+     --NAME in page.css. */
   const PANELS = [
     { name: "world", title: "World size", unit: () => "ranks", columns: sizes, none: "no world yet", area: true },
     { name: "rate", title: "Throughput", unit: (content) => content.unit, columns: rates, none: "no steps in the journal", area: true },

@@ -4,7 +4,8 @@ Our own code joins a world by :func:`init`; a script may have joined one before.
 ``elastic.rank()`` look rank and size up at each use, because the world changes.
 
 Another library takes a module beside this one that implements ``Comms``, its row in :data:`LIBRARIES` (with the facts
-and the rule by which "auto" takes it), and its kind in ``tests/contract/comms/conftest.py``.
+and the rule by which "auto" takes it), and its kind in ``tests/contract/comms/conftest.py``; a third party also has a
+line in ``pyproject.toml``.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def _auto(facts: LaunchFacts) -> str:
 def init(wanted: str = "auto") -> Comms:
     """Return the world of the chosen library, and make it this process's world. Join it if this process is in none.
 
-    ``wanted`` is ``auto``, ``horovod``, ``torch`` or ``mpi``. Raises :class:`UsageError` for a choice that cannot work,
+    ``wanted``: a name in :data:`LIBRARIES`, or "auto". Raises :class:`UsageError` for a choice that cannot work,
     and for a world of one if the launcher has started more processes.
     """
     name = decide(wanted, look(os.environ))

@@ -35,7 +35,8 @@ def running(journal: JournalMaker) -> JournalMaker:
 
 def crashed(journal: JournalMaker) -> JournalMaker:
     journal.add("exited", after=1, host="b", slot=0, rank=1, code=1, cause="crashed", reason="crashed: no such module")
-    journal.add("struck", host="b", subject="slot 0 of b", cause="crashed", reason="crashed", cooldown_s=8)
+    whole = {"host_blocked": "slot 0 of b: crashed", "host_blocked_s": 8}  # it has no other slot
+    journal.add("struck", host="b", subject="slot 0 of b", cause="crashed", reason="crashed", cooldown_s=8, **whole)
     return journal.resized("worker failed", 1, after=2, hosts={"a": 1}, failed={"b": 1}, steps_lost=3).steps(5)
 
 
@@ -64,6 +65,14 @@ def test_a_host_that_trains_though_it_is_no_longer_listed_is_one_of_those_that_a
     ledger = [LIVE["ledger"][0] | {"published": False}, LIVE["ledger"][1]]  # type: ignore[index]
     now = page(running(JournalMaker()), live={**LIVE, "ledger": ledger, "said": "world 1"})["now"]
     assert now["text"].startswith("1 of 2 hosts: world 1")
+
+
+def test_a_host_with_one_blocked_slot_of_two_is_not_blocked() -> None:
+    journal = JournalMaker().add("started", run="r", command="python")
+    journal.resized("start", 2, after=1, hosts={"b": 2}, added=["b"])
+    journal.add("struck", host="b", subject="slot 0 of b", cause="crashed", reason="crashed", cooldown_s=8)
+    [host] = page(journal)["hosts"]
+    assert (host["state"], host["strikes"]) == ("free", 1)
 
 
 def test_what_the_launcher_says_of_a_host_goes_before_the_journal() -> None:
