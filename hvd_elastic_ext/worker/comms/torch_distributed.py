@@ -146,7 +146,7 @@ def _leave(reason: str) -> NoReturn:
     sys.stderr.write(exit_message(reason, os.environ))
     sys.stderr.flush()
     if dist.is_initialized():
-        _never_destroy(dist.group.WORLD)
+        never_destroy(dist.group.WORLD)
     raise standby.OrderedExit(START_AGAIN)
 
 
@@ -204,6 +204,12 @@ def _number(group: Any) -> int:
     return sum(int(backend._get_sequence_number_for_group()) for backend in backends)
 
 
+def note_group(world: dist.ProcessGroup, host: dist.ProcessGroup) -> None:
+    """Note our own group of a world that was entered within this process."""
+    _host_groups.clear()
+    _host_groups[id(world)] = (world, host)
+
+
 def forget_groups() -> None:
     """Forget the group of a world that was left within this process."""
     _host_groups.clear()
@@ -215,11 +221,11 @@ def _host_group() -> dist.ProcessGroup:
     if id(world) not in _host_groups:
         _host_groups.clear()
         _host_groups[id(world)] = (world, dist.new_group(backend="gloo"))
-        _never_destroy(_host_groups[id(world)][1])
+        never_destroy(_host_groups[id(world)][1])
     return _host_groups[id(world)][1]
 
 
-def _never_destroy(group: object) -> None:
+def never_destroy(group: object) -> None:
     """Keep a group (or the pins of what its threads hold) beyond the end of the interpreter.
 
     To destroy a group, torch waits for its operations: for half an hour, if a live peer never takes part. So a process
@@ -228,7 +234,7 @@ def _never_destroy(group: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
 
-_never_destroy(_pins)
+never_destroy(_pins)
 
 
 def is_initialised() -> bool:

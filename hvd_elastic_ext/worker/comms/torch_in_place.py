@@ -20,9 +20,11 @@ Four things about torch 2.13 decide how a world is left:
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import http.client
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,9 +32,9 @@ from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import quote
 
-import torch
 import torch.distributed as dist
 
+from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.messages.rank_info import ALONE, Place, place_of
 from hvd_elastic_ext.core.messages.slot_protocol import COLLECTIVES
 from hvd_elastic_ext.worker.comms import torch_distributed
@@ -41,8 +43,8 @@ from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE
 from hvd_elastic_ext.worker.stock import HorovodInternalError
 
-JOIN_S: Final = 10.0
-"""Longest time of one try of Gloo to connect to another member."""
+JOIN_S: Final = 60.0
+"""Longest time to connect to the other members of a world."""
 LOOK_S: Final = 0.02
 """Seconds between two looks whether the world that forms is lost."""
 OPERATION_S: Final = 1800.0
@@ -59,8 +61,8 @@ class AgentStore(dist.Store):  # type: ignore[misc, name-defined]
     """The keys of the world that this process has its rank in, as the agent's rendezvous proxy gives them.
 
     ``get`` and ``wait`` block until another member has set the key, and raise ``TimeoutError`` after the time limit and
-    :class:`WorldLost` if the world is lost meanwhile. Keys are not counted, compared or deleted: they go with their
-    world.
+    :class:`WorldLost` if the world is lost meanwhile. Keys are not counted or compared, and none is deleted: they go
+    with their world.
     """
 
     def __init__(self, port: int, *, timeout_s: float = JOIN_S) -> None:
@@ -85,6 +87,12 @@ class AgentStore(dist.Store):  # type: ignore[misc, name-defined]
 
     def set_timeout(self, timeout: timedelta) -> None:
         self._timeout_s = timeout.total_seconds()
+
+    def add(self, key: str, amount: int) -> int:
+        raise UsageError(
+            f"Store.add({key!r}): the store of --engine torch does not count (TORCH_DIST_INIT_BARRIER does); "
+            "leave that out, or give --engine torchrun"
+        )
 
     @property
     def timeout(self) -> timedelta:
@@ -147,14 +155,25 @@ class InPlaceComms(TorchDistributedComms):
 
     def lost_by(self, error: BaseException) -> bool:
         """Whether an error of the script only says that a peer was lost."""
-        return isinstance(error, RuntimeError) and HOROVOD_FENCE.is_broken()
+        return any(isinstance(each, RuntimeError) for each in _chain(error)) and HOROVOD_FENCE.is_broken()
 
 
 _place: list[Place] = [ALONE]
 _groups: list[dist.ProcessGroup] = []
 """Process group and our own group of the present world."""
-_former: list[dist.ProcessGroup] = []
-"""Those of the world before, until the present one is left."""
+_kept: list[object] = []
+"""The store of the present world: torch's groups do not keep a store of Python's alive."""
+_former: list[object] = []
+"""Groups and store of the world before, until the present one is left."""
+_INTERFACE: Final = os.environ.get("GLOO_SOCKET_IFNAME")
+"""The interface that the user has chosen."""
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, and those from which it was raised."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def is_wanted(environ: Mapping[str, str]) -> bool:
@@ -176,7 +195,7 @@ def enter() -> None:
 def _fence_new_groups() -> None:
     """Have the fence cut the connections of the script's own groups, too."""
     if not hasattr(dist.new_group, "hvd_elastic_fence"):
-        fenced: Any = HOROVOD_FENCE.adding(dist.new_group)
+        fenced: Any = HOROVOD_FENCE.adding(_connecting_in_a_thread()(dist.new_group))
         fenced.hvd_elastic_fence = True
         dist.new_group = dist.distributed_c10d.new_group = fenced
 
@@ -194,21 +213,43 @@ def _connect() -> None:
     alone = standby.ADDRESS not in os.environ
     place = ALONE if alone else _ask_for_rank(int(os.environ[standby.PORT]))
     store = dist.HashStore() if alone else AgentStore(int(os.environ[standby.PORT]))  # type: ignore[attr-defined]
-    interface = os.environ.get("HOROVOD_GLOO_IFACE")
-    if interface is not None:
+    interface = _INTERFACE or os.environ.get("HOROVOD_GLOO_IFACE")
+    if interface is None:
+        os.environ.pop("GLOO_SOCKET_IFNAME", None)  # that of an earlier world
+    else:
         os.environ["GLOO_SOCKET_IFNAME"] = interface
-    cuda = torch.cuda.is_available() and dist.is_nccl_available()
-    backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
-    limit = timedelta(seconds=JOIN_S)
-    with _connecting_in_a_thread():
-        dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.size, timeout=limit)
-        host = dist.new_group(backend="gloo", timeout=limit)
+    HOROVOD_FENCE.tracking(_form)(store, place)  # from here on: others may open connections while a rank is waited for
+
+
+def _form(store: Any, place: Place) -> None:
+    """Make the groups of a world. CUDA tensors go over Gloo, too: nothing ends NCCL's operations with a lost peer."""
+    limit = timedelta(seconds=OPERATION_S)  # Gloo's time limit for connecting is also the one of its waits
+    module: Any = dist.distributed_c10d
+    module._world.group_count = 0  # a group that failed leaves its number, which newcomers do not know
+    _kept[:] = [store]
+    hook = sys.excepthook
+    try:
+        with _connecting_in_a_thread():
+            dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size, timeout=limit)
+            host = dist.new_group(backend="gloo", timeout=limit)
+    finally:
+        sys.excepthook = hook  # torch wraps it in each world
     world = dist.group.WORLD
     assert world is not None
     _place[0] = place
     _groups[:] = [world, host]
-    for group in _groups:
-        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=OPERATION_S), group)
+    torch_distributed.note_group(world, host)
+    if not _at_exit:
+        _at_exit.append(atexit.register(_never_wait_at_exit))
+
+
+_at_exit: list[object] = []
+
+
+def _never_wait_at_exit() -> None:
+    """At the end of the interpreter, torch would wait for operations whose peers may never come."""
+    for group in [*dist.distributed_c10d._world.pg_map, *_groups, *_former]:
+        torch_distributed.never_destroy(group)
 
 
 class _InAThread(type):
@@ -226,7 +267,10 @@ class _InAThread(type):
             over.set()
 
         threading.Thread(target=connect, daemon=True, name="hvd-elastic connects").start()
+        deadline = time.monotonic() + JOIN_S
         while not over.wait(LOOK_S):
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"not connected to all members within {JOIN_S:g} s")
             if HOROVOD_FENCE.was_cut:
                 raise WorldLost("the world has lost a member while it formed")
         if isinstance(made[0], Exception):
@@ -271,11 +315,12 @@ def leave() -> None:
 def _let_go() -> None:
     if not dist.is_initialized():
         return
-    former = list(dist.distributed_c10d._world.pg_map)  # also groups of the script's own
+    former = [*dist.distributed_c10d._world.pg_map, *_kept]  # also groups of the script's own
     dist.destroy_process_group()
     _groups.clear()
+    _kept.clear()
     torch_distributed.forget_groups()
     _former[:] = former
 
 
-_leave: Final[Any] = HOROVOD_FENCE.closing(_let_go)
+_leave: Final[Any] = HOROVOD_FENCE.closing(_let_go, drain=False)  # Gloo's thread still reads them

@@ -38,15 +38,15 @@ class ElasticDDP(nn.Module):
             raise UsageError("elastic.ddp(): leave process_group and device_mesh out; each world has its own")
         self.module = module
         self._options = options
-        self._hooks: list[tuple[object, Any]] = []
+        self._hook: tuple[object, Any] | None = None
         self._made: list[tuple[dist.ProcessGroup, DistributedDataParallel]] = []  # a list hides it from state_dict()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The forward pass of the module; the first one in training makes the DDP of this world, on all ranks.
+        """The forward pass of the module; the first one with gradients makes the DDP of this world, on all ranks.
 
-        In evaluation before that, the module is called itself: one rank may evaluate alone.
+        Without gradients (``torch.no_grad()``) the module is called itself: one rank may evaluate alone.
         """
-        if not self.training and self._made_here() is None:
+        if not torch.is_grad_enabled():
             return self.module(*args, **kwargs)
         return self._of_this_world()(*args, **kwargs)
 
@@ -56,8 +56,9 @@ class ElasticDDP(nn.Module):
 
     def register_comm_hook(self, state: object, hook: Any) -> None:
         """As DDP's; each world's DDP gets the hook."""
-        self._hooks.append((state, hook))
-        for _, made in self._made:
+        self._hook = state, hook
+        made = self._made_here()
+        if made is not None:
             made.register_comm_hook(state, hook)
 
     def _of_this_world(self) -> DistributedDataParallel:
@@ -74,11 +75,15 @@ class ElasticDDP(nn.Module):
             # With the same values everywhere, as after the State's sync, DDP need not send them again.
             options = {"init_sync": not _is_equal_everywhere(self.module), **self._options}
             made = DistributedDataParallel(self.module, **options)
-            for state, hook in self._hooks:
-                made.register_comm_hook(state, hook)
+            if self._hook is not None:
+                made.register_comm_hook(*self._hook)
             self._made.append((world, made))
-        made.train(self.training)  # type: ignore[no-untyped-call]
+        made.training = self.training  # only its own: parts of the module may be frozen
         return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies, such as a moving average of the model, are in no world yet."""
+        return {**self.__dict__, "_made": []}
 
     def _made_here(self) -> DistributedDataParallel | None:
         """The DDP of the present world."""

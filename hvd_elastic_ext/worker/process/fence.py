@@ -75,6 +75,8 @@ class Fence:
         self._joining: list[_Joining] = []
         self._joined = 0
         self._was_cut = False
+        self._peers: frozenset[Socket] = frozenset()
+        """Connections to the other members; Gloo also listens, and what a script adds it may close itself."""
         self._excluded: set[int] = set()
 
     def exclude_port(self, port: int | None) -> None:
@@ -102,6 +104,7 @@ class Fence:
                         if self._joined == joined:
                             # A call in a process that is in a world already opens no sockets.
                             self._sockets = opened or self._sockets
+                            self._peers = frozenset(filter(_is_connected, opened)) if opened else self._peers
                             self._joined += 1
 
         return watched
@@ -124,10 +127,11 @@ class Fence:
 
         return watched
 
-    def closing(self, leave: Callable[P, T]) -> Callable[P, T]:
+    def closing(self, leave: Callable[P, T], *, drain: bool = True) -> Callable[P, T]:
         """Wrap a function that leaves the world: close its connections once Horovod's thread has ended.
 
-        If a silent peer keeps the thread from ending, cut them after :data:`LINGER_S`.
+        If a silent peer keeps the thread from ending, cut them after :data:`LINGER_S`. ``drain``: nothing else reads
+        the connections then, and what is left on them is read first.
         """
 
         @functools.wraps(leave)
@@ -141,10 +145,12 @@ class Fence:
             finally:
                 timer.cancel()
                 timer.join()
-                _drain(world)
+                if drain:
+                    _drain(world)
                 _cut(world, self._excluded)
                 with self._lock:
                     self._sockets -= world
+                    self._peers -= world
 
         return watched
 
@@ -168,8 +174,8 @@ class Fence:
     def is_broken(self) -> bool:
         """Whether a connection of the present world has ended, or all were cut."""
         with self._lock:
-            sockets, was_cut = self._sockets, self._was_cut
-        return was_cut or any(_has_ended(known) for known in sockets)
+            peers, was_cut = self._peers, self._was_cut
+        return was_cut or any(_has_ended(known) for known in peers)
 
     def shut(self, sockets: Collection[Socket]) -> int:
         """Shut down the connections from :meth:`take`, and return how many there were."""
@@ -266,6 +272,19 @@ def _shut_down(known: Socket, excluded: Collection[int], *, how: int) -> bool:
             copy.shutdown(how)
         except OSError:
             return False  # it is not connected
+        return True
+
+
+def _is_connected(known: Socket) -> bool:
+    """Whether the socket has a peer."""
+    copy = _copy(known)
+    if copy is None:
+        return False
+    with copy:
+        try:
+            copy.getpeername()
+        except OSError:
+            return False
         return True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,11 +12,13 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Question, Rendezvous, RendezvousAnswer, Seat
 from hvd_elastic_ext.worker.comms import torch_in_place
 from hvd_elastic_ext.worker.comms.torch_in_place import AgentStore, WorldLost
+from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE
 
 A, B = (ProcessId(Seat("h", slot), 1) for slot in (0, 1))
 
@@ -169,6 +172,17 @@ def test_a_process_that_enters_world_after_world_keeps_nothing_of_them() -> None
         seen.append(facts())
     torch_in_place._former.clear()
     assert all(last <= early for last, early in zip(seen[-1], seen[10], strict=True)), seen  # others' may end meanwhile
+
+
+def test_worlds_leave_neither_a_number_of_groups_nor_a_hook_of_errors_behind() -> None:
+    before = sys.excepthook
+    for failed in range(3):
+        dist.distributed_c10d._world.group_count = failed  # as a group leaves it that did not form
+        torch_in_place._join()
+        assert dist.distributed_c10d._world.group_count == 2
+        assert sys.excepthook is before
+        assert not HOROVOD_FENCE.is_broken()  # Gloo listens, too
+        torch_in_place.leave()
 
 
 def test_a_script_that_keeps_the_ddp_of_each_world_is_not_stopped_by_it() -> None:

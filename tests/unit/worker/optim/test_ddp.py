@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -141,12 +142,39 @@ def test_one_rank_may_evaluate_alone_before_all_train(enter: Callable[[], Ranks]
     model = ddp(nn.Sequential(nn.Dropout(0.5), nn.Linear(64, 1)))
     ranks.other = lambda mine: pytest.fail("the other rank is not there")
     model.eval()
-    assert torch.equal(model(torch.ones(1, 64)), model.module[1](torch.ones(1, 64)))
+    with torch.no_grad():
+        assert torch.equal(model(torch.ones(1, 64)), model.module[1](torch.ones(1, 64)))
     ranks.other = lambda mine: mine
     model.train()
     model(torch.ones(1, 64)).sum().backward()
     model.eval()
-    assert torch.equal(model(torch.ones(1, 64)), model.module[1](torch.ones(1, 64)))
+    with torch.no_grad():
+        assert torch.equal(model(torch.ones(1, 64)), model.module[1](torch.ones(1, 64)))
+
+
+def test_a_model_that_is_tuned_in_evaluation_mode_is_averaged_too(enter: Callable[[], Ranks]) -> None:
+    enter()
+    model = ddp(nn.Linear(2, 1)).eval()
+    model(torch.ones(1, 2)).sum().backward()
+    assert model._made_here() is not None
+
+
+def test_a_part_of_the_module_that_is_frozen_stays_so(enter: Callable[[], Ranks]) -> None:
+    enter()
+    model = ddp(nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1)))
+    model.module[0].eval()
+    model(torch.ones(4, 2)).sum().backward()
+    assert not model.module[0].training
+    assert model.module[1].training
+
+
+def test_a_copy_of_it_is_in_no_world(enter: Callable[[], Ranks]) -> None:
+    enter()
+    model = ddp(nn.Linear(2, 1))
+    trained(model)
+    copied = copy.deepcopy(model)
+    assert copied._made_here() is None
+    assert torch.equal(copied.module.weight, model.module.weight)
 
 
 @pytest.mark.parametrize("option", ["process_group", "device_mesh"])

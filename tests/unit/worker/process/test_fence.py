@@ -284,6 +284,27 @@ def test_a_world_is_broken_once_a_connection_has_ended_at_either_end_or_all_were
     assert fence.is_broken()
 
 
+def test_a_socket_that_listens_and_one_that_a_script_adds_and_closes_break_no_world(
+    fence: Fence, pairs: list[Pair]
+) -> None:
+    listening: list[int] = []
+
+    def join_and_listen() -> tuple[int, int]:
+        listener = socket.create_server(("127.0.0.1", 0))
+        listening.append(listener.detach())
+        return horovods()
+
+    one, other = fence.tracking(join_and_listen)()
+    pairs.append((socket.socket(fileno=one), socket.socket(fileno=other)))
+    assert not fence.is_broken()
+    for descriptor in fence.adding(horovods)():
+        os.close(descriptor)
+    assert not fence.is_broken()
+    pairs[-1][0].shutdown(socket.SHUT_RDWR)
+    assert fence.is_broken()
+    os.close(listening[0])
+
+
 def test_connections_that_are_added_to_a_world_are_cut_with_it(fence: Fence, pairs: list[Pair]) -> None:
     join_world(fence, pairs)
     one, other = fence.adding(horovods)()
