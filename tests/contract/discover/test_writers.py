@@ -188,6 +188,9 @@ def test_events_wait_two_seconds_for_a_server_that_has_just_started_without_a_wa
     kube.clock.stop()
     kube.restart(cold=1.0)
     rig.show("ab")
+    if not kube.counts.answers(403):  # the connection that was kept has been reset, before the server saw the request
+        rig.turn(after=60.0)
+        caplog.clear()
     assert (len(rig.texts()), kube.counts.answers(403)) == (1, 1)
     kube.clock.advance(1.0)
     rig.turn(after=2.0)
