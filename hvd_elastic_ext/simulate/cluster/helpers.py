@@ -181,9 +181,10 @@ class Helpers:
                 self._fails(sender, offered, "the connection was lost")
             return
         there = agent.pasts.setdefault(request["slot"], [])
-        if request.get("record"):  # what it has is of an earlier start of the job
-            there.clear()
-        there += sender.pasts[of][len(there) :]  # a result never changes
+        sent = sender.pasts[of]
+        if request.get("record"):  # the record before the first call is of an earlier start of the job
+            there[: len(sent)] = sent  # what it has beyond that, it keeps
+        there += sent[len(there) :]  # a result never changes
         self._over(agent, number, self._got_past(agent, request["slot"]))
         if offered != number:
             self._over(sender, offered, {"sent": 1, "seconds": self.transfer_s})

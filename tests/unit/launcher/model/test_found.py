@@ -27,6 +27,9 @@ FOUND = {
         0 hosts a:1 b:1; 1.15 sigterm b; 3.46 kill a; 3.46 launcher 5; 6.86 hosts b:1; 11.56 agent a""",
     # The slot of the killed process has an older commit than its neighbour, which continued without it.
     "a slot is chosen by what it holds not by its host": "0 hosts b:2 d:1; 4.7 kill d; 5 kill b/1; 7.2 kill b",
+    # Its record was of an earlier start. With the new one it lost the result of a later call, and trained that again.
+    "what a process has beyond the results that come with a record it keeps": """
+        0 calls 12 3; 0 hosts a:1 b:1 c:1; 0.5 kill b; 5.2 cut a; 7.5 block b 4; 9.9 kill c""",
     # Only the report of the process's end names the commit.
     "a commit that one process sealed before it was killed is the newest": "0 hosts a:1 b:1; 6.15 kill a ahead",
     # It was asked for the commit that it had last reported. By then it held newer ones, and it counted as holding none.
