@@ -13,7 +13,7 @@ Four things about torch 2.13 decide how a world is left:
   for ever. So a group is kept until the *next* world is left, when its threads have long been idle.
 * While Gloo connects to a member that has died, there is no connection that could be cut, and torch 2.13 tries five
   times as long as its time limit. So it connects in a thread, which is left behind if the launcher says that the world
-  is lost.
+  is lost, or after :data:`JOIN_S`.
 * The error of a lost peer is a plain ``RuntimeError`` from wherever the script was, such as ``backward()``. It counts
   as the loss of a peer only if a connection of the world has ended, or was cut.
 """
@@ -185,16 +185,19 @@ def enter() -> None:
     """Enter the next world, or park until the launcher calls this process. Nothing if it is in a world already."""
     if dist.is_initialized():
         return
-    _fence_new_groups()
+    _prepare()
     process = standby.current()
     process.init(_join, leave, later=True)
     if not process.parks:
         process.entered(dist.get_rank(), dist.get_world_size())
 
 
-def _fence_new_groups() -> None:
-    """Have the fence cut the connections of the script's own groups, too."""
+def _prepare() -> None:
+    """Before the first world: have the fence cut the connections of the script's own groups, too, and the interpreter
+    end without waiting for any group.
+    """
     if not hasattr(dist.new_group, "hvd_elastic_fence"):
+        atexit.register(_never_wait_at_exit)
         fenced: Any = HOROVOD_FENCE.adding(_connecting_in_a_thread()(dist.new_group))
         fenced.hvd_elastic_fence = True
         dist.new_group = dist.distributed_c10d.new_group = fenced
@@ -239,11 +242,6 @@ def _form(store: Any, place: Place) -> None:
     _place[0] = place
     _groups[:] = [world, host]
     torch_distributed.note_group(world, host)
-    if not _at_exit:
-        _at_exit.append(atexit.register(_never_wait_at_exit))
-
-
-_at_exit: list[object] = []
 
 
 def _never_wait_at_exit() -> None:

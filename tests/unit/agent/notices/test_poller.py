@@ -1,4 +1,4 @@
-"""Which cloud is asked and how often, and what is said of it."""
+"""Which cloud is asked, how often, and what the log says about it."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_firmware_that_cannot_be_read_says_nothing(monkeypatch: pytest.MonkeyPat
     assert poller.firmware("product_name") == ""
 
 
-# --- how often is looked, what is said of it, and when ---------------------------------------------------
+# --- how often the cloud is asked, and what the log says about it
 
 
 NOW = 1000.0
