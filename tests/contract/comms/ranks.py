@@ -32,6 +32,7 @@ LARGE = 2**62 + 1  # not representable as a float
 LONGEST_S = 240
 """Then each rank prints its stacks and ends, before the test gives up and kills the launcher."""
 HANGS_S = 5
+"""A loop that has not come round for so long hangs. A slow one comes round."""
 
 KINDS = (
     torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
@@ -248,10 +249,11 @@ def losing_a_peer_with_much_under_way(comms: Comms) -> Any:
             time.sleep(0.001)
         write("losing_a_peer_with_much_under_way", "gone")
         os._exit(0)  # with another exit code Horovod's launcher ends the others
-    faulthandler.dump_traceback_later(HANGS_S, exit=True)
     begun = 0
     try:
         while True:
+            if begun % 100 == 0:
+                faulthandler.dump_traceback_later(HANGS_S, exit=True)
             hvd.allreduce_async(torch.ones(1), name=f"under_way.{begun}")
             begun += 1
             if begun == 300:

@@ -48,8 +48,8 @@ def test_what_a_launcher_does_not_wait_for_is_named_by_the_launcher_not_by_the_l
     endless = (sys.executable, "-c", "import time\nwhile True: time.sleep(1)")
     with launched.run("-np", "1", "--heartbeat-interval", "0.2", "--heartbeat-timeout", "1", *endless) as job:
         launched.wait_for("a worker", lambda: launched.events("spawned"))
-        children = [pid for pid in marks.pids() if marks.parent(pid) == job.pid]
-        (agent,) = [pid for pid in children if "hvd_elastic_ext.agent" in marks.command_line(pid)]
+        agents = [pid for pid in marks.pids() if "hvd_elastic_ext.agent" in marks.command_line(pid)]
+        (agent,) = [pid for pid in agents if next(marks.ancestors(pid), 0) == job.pid]
         os.kill(agent, signal.SIGSTOP)
         try:
             while job.returncode is None:  # the first one ends the job, one more each wait
