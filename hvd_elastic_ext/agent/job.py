@@ -23,7 +23,7 @@ from hvd_elastic_ext.agent.channel import Channel
 from hvd_elastic_ext.agent.claim import Claim, HandoverServer, claim_or_hand_over
 from hvd_elastic_ext.agent.descriptors import EventLoop, warn
 from hvd_elastic_ext.agent.helper import Helpers
-from hvd_elastic_ext.agent.notices.notices import HostNotices
+from hvd_elastic_ext.agent.notices.host_notices import HostNotices
 from hvd_elastic_ext.agent.orders import End, Join, Options, OrderError, Pace, completed, read_welcome
 from hvd_elastic_ext.agent.resolver import Found, Lookup
 from hvd_elastic_ext.agent.slots.slot import Slot

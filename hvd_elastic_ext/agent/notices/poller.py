@@ -1,7 +1,7 @@
 """Polls a metadata service: announcements become notices, and failures make the pauses longer. Runs in a child.
 
 Which cloud's service it is says the setting, or the firmware of this machine, or else the service that answers. A new
-cloud is a row in ``core/clouds.py`` and a module of that name beside this one, with its class as ``CLOUD``.
+cloud is a row in ``core/notice_sources.py`` and a module of that name beside this one, with its class as ``CLOUD``.
 ``tests/contract/notices/test_clouds.py`` then asks for all that belongs to it elsewhere.
 """
 
@@ -17,8 +17,8 @@ from typing import Any, Final
 from hvd_elastic_ext.agent.notices.files import Notice, soonest_of
 from hvd_elastic_ext.agent.notices.metadata import Announcement, Ask, Cloud, HttpClient, NoResponse
 from hvd_elastic_ext.core.backoff import pause_after
-from hvd_elastic_ext.core.clouds import AUTO, CLOUDS
 from hvd_elastic_ext.core.json_text import to_text
+from hvd_elastic_ext.core.notice_sources import AUTO, CLOUDS
 
 REPORT_AFTER: Final = 3
 """Failures in a row before a problem is reported: services restart."""

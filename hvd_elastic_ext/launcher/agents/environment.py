@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.commands import module_command
-from hvd_elastic_ext.core.engine_names import ENGINES
+from hvd_elastic_ext.core.engines import ENGINES
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.core.messages.slot_protocol import (

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.commands import leading_variables
-from hvd_elastic_ext.core.engine_names import DEFAULT, ENGINES
+from hvd_elastic_ext.core.engines import DEFAULT, ENGINES
 from hvd_elastic_ext.core.errors import ElasticError, UsageError
 from hvd_elastic_ext.core.hosts import MAX_SLOTS, HostSet
 from hvd_elastic_ext.core.journal import FILE, FOLDERS

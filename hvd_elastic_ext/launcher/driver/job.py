@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from hvd_elastic_ext.core.engine_names import ENGINES
+from hvd_elastic_ext.core.engines import ENGINES
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.pace import Lines
 from hvd_elastic_ext.launcher.checkpoints.attempt import Checkpoints, Last
@@ -39,11 +39,11 @@ from hvd_elastic_ext.launcher.health.strikes import Faults
 from hvd_elastic_ext.launcher.membership import calls
 from hvd_elastic_ext.launcher.membership.adoption import Adoption
 from hvd_elastic_ext.launcher.membership.calls import Calls
-from hvd_elastic_ext.launcher.membership.engines import Restarting
-from hvd_elastic_ext.launcher.membership.hosts import Fleet
+from hvd_elastic_ext.launcher.membership.forming import World
+from hvd_elastic_ext.launcher.membership.host_list import Fleet
+from hvd_elastic_ext.launcher.membership.in_place_or_restarted import Restarting
 from hvd_elastic_ext.launcher.membership.rendezvous import NO_ROOM, TOO_LARGE, Rendezvous
 from hvd_elastic_ext.launcher.membership.resizes import Resize
-from hvd_elastic_ext.launcher.membership.world import World
 from hvd_elastic_ext.launcher.membership.world_change import Situation, WorldDecision
 from hvd_elastic_ext.launcher.scaling.scaling import Scaling
 

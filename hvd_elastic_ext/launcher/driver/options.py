@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from hvd_elastic_ext.core.engine_names import DEFAULT, RESTARTING
+from hvd_elastic_ext.core.engines import DEFAULT, RESTARTING
 from hvd_elastic_ext.launcher.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.health.ledger import DEFAULT_COOLDOWN_S
 from hvd_elastic_ext.launcher.membership.world_change import LISTED_S, SETTLE_S, WorldLimits

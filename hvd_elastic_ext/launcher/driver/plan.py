@@ -15,12 +15,12 @@ from hvd_elastic_ext.launcher.membership import (
     adoption,
     agents,
     calls,
-    hosts,
-    preferred_seats,
+    chosen_hosts,
+    forming,
+    host_list,
     processes,
     prologue,
     shortage,
-    world,
 )
 from hvd_elastic_ext.launcher.reporting import all_waits
 from hvd_elastic_ext.launcher.scaling import scaling
@@ -63,7 +63,7 @@ PLANNERS: Final = (
     Planner(all_waits.plan, ending=True),  # logs what the job waits for since the last look
     Planner(pace.plan),  # logs that the world makes no step
     # questions of processes that wait for their world
-    Planner(world.answer_due, ending=True, moving=world.answers_due_at, is_due=world.is_answer_due),
+    Planner(forming.answer_due, ending=True, moving=forming.answers_due_at, is_due=forming.is_answer_due),
     Planner(custody.note, ending=True),  # the newest commit is saved for the next launcher
     Planner(link_loss.plan, ending=True),  # has the launcher lost its own link? adoption.plan stops the look for that
     Planner(silence.plan, ending=True, moving=silence.due_at, is_due=silence.is_due),  # silent hosts and processes
@@ -72,33 +72,33 @@ PLANNERS: Final = (
     Planner(adoption.plan),  # stops the look without that link, or until hosts of an earlier launcher reconnect
     Planner(save_then_stop.save_before_exit),  # a job that has to end and does not train saves what memory holds
     Planner(adoption.retry_missing),  # hosts of an earlier launcher that are not back yet
-    Planner(hosts.plan),  # an empty list of hosts
+    Planner(host_list.plan),  # an empty list of hosts
     Planner(ends.plan),  # ends that were not reported to any launcher
     Planner(ends.plan_victims),  # ends that follow from the loss of a peer count for nothing
     Planner(clean_exits.plan),  # is training done, because all ranks have left?
     Planner(loopless.plan),  # is the job over?
     Planner(liveness.at_the_end, ending=True),  # members that wait for one that is done with training
-    Planner(world.finish, ending=True),  # members that are not done yet finish
+    Planner(forming.finish, ending=True),  # members that are not done yet finish
     Planner(shutdown.end_processes, ending=True),  # all, or all but those of the world that finishes
     Planner(save_then_stop.save_at_the_end, ending=True),  # the end of training, while agents still hold it
     Planner(shutdown.end_agents, ending=True),  # and no planner after this one is asked
     Planner(scaling.plan),  # how many hosts the job requests
     Planner(strikes.retry),  # a slot that failed while others get ready is tried again at once
-    Planner(preferred_seats.plan),  # which seats are wanted
-    Planner(preferred_seats.check_start),  # programs that do not need a world, and jobs in which no process can start
+    Planner(chosen_hosts.plan),  # which seats are wanted
+    Planner(chosen_hosts.check_start),  # programs that do not need a world, and jobs in which no process can start
     Planner(agents.plan),  # agents where processes are wanted
     Planner(restore.plan),  # the newest checkpoint, before the first world
     Planner(processes.plan),  # processes in wanted seats
     Planner(prologue.plan),  # processes that wait in hvd.init(): do they meet the others there?
     Planner(calls.plan),  # processes catch up with the training call that the others are in
     Planner(transfers.plan_time_out),  # a transfer of a commit that takes too long
-    Planner(lambda job: world.choose(job, MAY_A_WORLD_FORM)),  # does another world form?
+    Planner(lambda job: forming.choose(job, MAY_A_WORLD_FORM)),  # does another world form?
     Planner(loopless.report_unchanged_world),  # not if no process would join it
     Planner(transfers.plan),  # the newest commit is sent to where the next world needs it
     Planner(save_then_stop.plan_sleep),  # what memory holds is saved if no world can form; then the job sleeps
     Planner(shortage.plan),  # too few processes for too long
-    Planner(world.begin),  # members of the next world are called
-    Planner(world.plan),  # and get their ranks
+    Planner(forming.begin),  # members of the next world are called
+    Planner(forming.plan),  # and get their ranks
     Planner(notices.plan),  # processes learn that their host will be preempted
     Planner(save_then_stop.plan_preemption),  # checkpoints before all hosts are taken away
     Planner(attempt.plan),  # the next checkpoint

@@ -18,8 +18,8 @@ from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.driver.roster import Agent, Worker
 from hvd_elastic_ext.launcher.health import ends, strikes
 from hvd_elastic_ext.launcher.health.launcher_pauses import launcher_paused
-from hvd_elastic_ext.launcher.membership import adoption, agents, calls, hosts, processes, reports, resizes, world
-from hvd_elastic_ext.launcher.membership.engines import engine_of
+from hvd_elastic_ext.launcher.membership import adoption, agents, calls, forming, host_list, processes, reports, resizes
+from hvd_elastic_ext.launcher.membership.in_place_or_restarted import engine_of
 from hvd_elastic_ext.launcher.scaling import scaling
 
 
@@ -29,7 +29,7 @@ def reduce(job: JobState, event: Event) -> None:
         case events.News(host, news):
             _news(job, host, news)
         case events.HostsChanged():
-            hosts.listed(job, event)
+            host_list.listed(job, event)
         case events.AgentJoined(host, hello):
             agents.joined(job, host, hello)
         case events.AgentUnfit(host, why):
@@ -118,8 +118,8 @@ _ANSWERED: Final[Mapping[Purpose, Callable[[JobState, Agent, HelperAnswer], None
 _OF_PROCESSES: Final[Mapping[str, _OfProcess]] = {
     "started": processes.started,
     "said": _said,
-    "asked": world.asked,
-    "unasked": world.withdrawn,
+    "asked": forming.asked,
+    "unasked": forming.withdrawn,
     "exited": ends.exited,
     "not_started": ends.not_started,
 }
@@ -127,7 +127,7 @@ _OF_PROCESSES: Final[Mapping[str, _OfProcess]] = {
 _SAID: Final[Mapping[str, _OfProcess]] = {
     "parked": processes.parked,
     "result": calls.result,
-    "entered": world.entered,
+    "entered": forming.entered,
     "record": reports.record,
     "commit_kept": attempt.commit_kept,
     "last_commit": attempt.last_commit,

@@ -21,7 +21,7 @@ from hvd_elastic_ext.launcher.health import liveness, strikes
 from hvd_elastic_ext.launcher.health.causes import SIGNALLED, SSH_FAILED, Cause, Ending, Evidence, ending, evidence
 from hvd_elastic_ext.launcher.health.loopless import Ended, WorldPhase, world_outcome
 from hvd_elastic_ext.launcher.health.strikes import Unexplained
-from hvd_elastic_ext.launcher.membership.engines import engine_of
+from hvd_elastic_ext.launcher.membership.in_place_or_restarted import engine_of
 from hvd_elastic_ext.launcher.membership.world_change import Stage
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from hvd_elastic_ext.launcher.driver.roster import STARTS_S
 from hvd_elastic_ext.launcher.driver.words import SOON_S, Wait, first_few
 from hvd_elastic_ext.launcher.health import strikes
 from hvd_elastic_ext.launcher.health.causes import Cause
-from hvd_elastic_ext.launcher.membership.engines import ChangeAction
+from hvd_elastic_ext.launcher.membership.in_place_or_restarted import ChangeAction
 from hvd_elastic_ext.launcher.membership.world_change import Stage
 
 if TYPE_CHECKING:

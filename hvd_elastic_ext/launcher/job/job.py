@@ -35,7 +35,7 @@ from hvd_elastic_ext.launcher.job.output import Console
 from hvd_elastic_ext.launcher.job.session import Session
 from hvd_elastic_ext.launcher.job.standard_input import NO_INPUT
 from hvd_elastic_ext.launcher.job.stop_lines import COMMAND as STOP
-from hvd_elastic_ext.launcher.membership import hosts, processes
+from hvd_elastic_ext.launcher.membership import host_list, processes
 from hvd_elastic_ext.launcher.reporting import status
 from hvd_elastic_ext.launcher.scaling import scalers
 from hvd_elastic_ext.launcher.scaling.scaling import signals_of
@@ -373,14 +373,14 @@ class Job:
             now=now,
             training=training,
             starting=processes.starting(driver.job, now),
-            kept=hosts.unlisted_in_use(driver.job, published),
+            kept=host_list.unlisted_in_use(driver.job, published),
         )
         if ledger is not known:
             event, fields = host_requests.journal_entry(request)
             self._session.health_changed(ledger, event, fields)
             if self._sleeping is not None:
                 self._sleeping.changed()
-        refused = hosts.list_refused(driver.job)
+        refused = host_list.list_refused(driver.job)
         return {**answer, "refused": refused} if "hosts" in answer and refused else answer
 
     def _present(self, job: JobState) -> Mapping[str, Any]:

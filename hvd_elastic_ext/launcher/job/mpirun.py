@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hvd_elastic_ext.core.commands import module_command
-from hvd_elastic_ext.core.engine_names import MPI_INSTALL
+from hvd_elastic_ext.core.engines import MPI_INSTALL
 from hvd_elastic_ext.core.messages.slot_protocol import MARK, RANK
 from hvd_elastic_ext.io import core_dumps, process_tree
 from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls

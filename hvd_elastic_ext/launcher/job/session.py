@@ -73,7 +73,7 @@ from hvd_elastic_ext.launcher.job.first_hosts import FirstHosts, log_while_waiti
 from hvd_elastic_ext.launcher.job.mpirun import MPIRUN, MpiRuns
 from hvd_elastic_ext.launcher.job.output import Console, seat_of
 from hvd_elastic_ext.launcher.job.standard_input import NO_INPUT, StandardInput
-from hvd_elastic_ext.launcher.membership.hosts import keeps_unlisted
+from hvd_elastic_ext.launcher.membership.host_list import keeps_unlisted
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat, is_for_a_rank
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.reporting import all_waits

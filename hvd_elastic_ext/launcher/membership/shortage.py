@@ -9,7 +9,7 @@ from hvd_elastic_ext.launcher.driver.actions import NOTHING
 from hvd_elastic_ext.launcher.driver.words import Wait, first_few
 from hvd_elastic_ext.launcher.health import strikes
 from hvd_elastic_ext.launcher.health.loopless import can_end_by_itself
-from hvd_elastic_ext.launcher.membership import calls, hosts
+from hvd_elastic_ext.launcher.membership import calls, host_list
 from hvd_elastic_ext.launcher.membership.world_change import Stage
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def why_short(job: JobState) -> str | None:
 
 def why_too_few(job: JobState) -> list[str]:
     """Which options, and which part of the newest list of hosts, explain that no world can form."""
-    return [why for why in (_why_so_many(job), *hosts.why_fewer(job)) if why]
+    return [why for why in (_why_so_many(job), *host_list.why_fewer(job)) if why]
 
 
 def unready(job: JobState) -> list[str]:

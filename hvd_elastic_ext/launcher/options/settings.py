@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core import durations
-from hvd_elastic_ext.core.clouds import AUTO, CLOUDS
-from hvd_elastic_ext.core.engine_names import DEFAULT, ENGINES
+from hvd_elastic_ext.core.engines import DEFAULT, ENGINES
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import MAX_SLOTS, HostSet
+from hvd_elastic_ext.core.notice_sources import AUTO, CLOUDS
 from hvd_elastic_ext.launcher.driver.options import JobOptions
 from hvd_elastic_ext.launcher.sleep.release_policy import ReleaseLimits
 

@@ -19,7 +19,15 @@ from hvd_elastic_ext.launcher.driver.actions import NOTHING, Plan
 from hvd_elastic_ext.launcher.driver.words import SOON_S, Wait, first_few, line, log_wait
 from hvd_elastic_ext.launcher.health import ends, link_loss, pace, silence, strikes
 from hvd_elastic_ext.launcher.health.pace import next_line_hint
-from hvd_elastic_ext.launcher.membership import adoption, calls, engines, hosts, processes, shortage, world
+from hvd_elastic_ext.launcher.membership import (
+    adoption,
+    calls,
+    forming,
+    host_list,
+    in_place_or_restarted,
+    processes,
+    shortage,
+)
 from hvd_elastic_ext.launcher.membership.processes import starting
 
 if TYPE_CHECKING:
@@ -47,17 +55,17 @@ WAITS: Final[tuple[Waits | While, ...]] = (
     link_loss.waits,
     custody.waits,
     ends.waits,  # processes with an error that have not ended
-    engines.waits,  # a world ends so that the next one can begin
+    in_place_or_restarted.waits,  # a world ends so that the next one can begin
     clean_exits.waits,
     While(
         lambda job: not job.standing,
         (save_then_stop.waits_before_sleep, processes.waits, save_then_stop.waits_to_sleep, shortage.waits),
     ),
-    While(lambda job: not job.formed, (shutdown.waits_for_scripts, world.waits_to_form)),
+    While(lambda job: not job.formed, (shutdown.waits_for_scripts, forming.waits_to_form)),
     silence.waits,
     save_then_stop.waits_after_last_checkpoint,
     shutdown.waits_for_scripts,
-    world.waits_for_first_step,
+    forming.waits_for_first_step,
 )
 """All that a job can wait for, in this order: the first row that finds something counts.
 
@@ -88,9 +96,9 @@ def status(job: JobState) -> str:
         parts.append(f"hosts asked for: {wanted}")
     if blocked := strikes.blocked(job):
         parts.append(f"blocked: {first_few(blocked)}")
-    if needed := hosts.needed_unlisted(job):
+    if needed := host_list.needed_unlisted(job):
         parts.append(f"not listed, but needed until another host can take its place: {first_few(needed)}")
-    if refused := hosts.list_refused(job):
+    if refused := host_list.list_refused(job):
         parts.append(refused)
     if job.scaling.reason:
         parts.append(f"autoscale: {job.scaling.reason}")
@@ -124,7 +132,7 @@ def slow_starts(job: JobState) -> dict[str, Starting]:
 def lacking(job: JobState) -> list[str]:
     """What a job that trains lacks of its listed hosts, and until when."""
     found = []
-    if refused := hosts.list_refused(job):
+    if refused := host_list.list_refused(job):
         found.append(f"{refused}; the hosts before it are kept until it is corrected")
     if blocked := strikes.blocked(job, brief=True, for_good=False):
         found.append(f"blocked: {first_few(blocked)}")
@@ -160,7 +168,7 @@ def _log_slow_starts(job: JobState) -> None:
 
 def _log_needed(job: JobState) -> None:
     """Log each host that is not listed any more, and why it does not leave."""
-    needed = hosts.needed_unlisted(job)
+    needed = host_list.needed_unlisted(job)
     job.log_needed = {host: lines for host, lines in job.log_needed.items() if host in needed}
     for host, since in needed.items():
         job.log_needed.setdefault(host, Lines(since))
@@ -188,7 +196,7 @@ def _again(job: JobState, lines: dict[str, Lines], hosts: list[str]) -> str:
 def _log_lacking(job: JobState) -> None:
     """Log which hosts are blocked for a time, and that the newest list is refused. The beginning of each was logged."""
     ledger, most_s = job.faults.ledger, job.options.wait_lines_s
-    if job.ending or (not hosts.list_refused(job) and ledger.next_release(job.now) is None):
+    if job.ending or (not host_list.list_refused(job) and ledger.next_release(job.now) is None):
         job.log_lacking = None
         return
     if job.log_lacking is None:

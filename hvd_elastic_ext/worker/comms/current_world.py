@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from torch import distributed
 
-from hvd_elastic_ext.core.engine_names import MPI_INSTALL
+from hvd_elastic_ext.core.engines import MPI_INSTALL
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker import stock
 from hvd_elastic_ext.worker.comms import AloneComms, Comms, torch_in_place

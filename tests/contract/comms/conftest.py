@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hvd_elastic_ext.core.engine_names import MPI_INSTALL
+from hvd_elastic_ext.core.engines import MPI_INSTALL
 from tests.support import ports
 from tests.support.processes import RunningProcess, run_process
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.agent.notices.poller import class_of
-from hvd_elastic_ext.core.clouds import CLOUDS
+from hvd_elastic_ext.core.notice_sources import CLOUDS
 from tests.contract.notices.test_looks import KINDS
 from tests.contract.notices.test_services import SERVICES
 from tests.unit.agent.notices.test_poller import FIRMWARE

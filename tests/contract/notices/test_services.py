@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from hvd_elastic_ext.core.clouds import CLOUDS
+from hvd_elastic_ext.core.notice_sources import CLOUDS
 from tests.support.metadata import AlibabaService, AwsService, AzureService, GcpService, MetadataServer
 
 REAL = os.environ.get("HVD_TEST_METADATA")

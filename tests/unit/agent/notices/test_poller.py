@@ -21,7 +21,7 @@ from hvd_elastic_ext.agent.notices.poller import (
     cloud_of_firmware,
     going,
 )
-from hvd_elastic_ext.core.clouds import AUTO, CLOUDS
+from hvd_elastic_ext.core.notice_sources import AUTO, CLOUDS
 from hvd_elastic_ext.launcher.options.settings import NO_CLOUD, NOTICES_FROM
 
 FIRMWARE = {

@@ -9,7 +9,7 @@ from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.driver.roster import JOIN_S, SEND_S
 from hvd_elastic_ext.launcher.membership import world_change
-from hvd_elastic_ext.launcher.membership.engines import Engine
+from hvd_elastic_ext.launcher.membership.in_place_or_restarted import Engine
 from hvd_elastic_ext.launcher.membership.rendezvous import HOLD_S, Question
 from hvd_elastic_ext.launcher.membership.world_change import WorldDecision
 from tests.unit.launcher.scenarios import play

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.membership.world import CALL_AGAIN_S
+from hvd_elastic_ext.launcher.membership.forming import CALL_AGAIN_S
 from tests.unit.launcher.scenarios import play
 
 UNNOTICED = "deaf b; run {}; disconnect b; run 0.2; reconnect b; "

@@ -15,7 +15,7 @@ from hvd_elastic_ext.launcher.driver.events import AgentLost, End, HostsChanged,
 from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.health import silence
 from hvd_elastic_ext.launcher.health.causes import Cause
-from hvd_elastic_ext.launcher.membership.engines import ChangeAction, EngineChange
+from hvd_elastic_ext.launcher.membership.in_place_or_restarted import ChangeAction, EngineChange
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.state_changes import changes, happen, held, lines, news, of_slot, small_job

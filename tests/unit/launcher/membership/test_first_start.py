@@ -7,7 +7,7 @@ import pytest
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Strike, Subject
-from hvd_elastic_ext.launcher.membership.preferred_seats import why_cannot_start
+from hvd_elastic_ext.launcher.membership.chosen_hosts import why_cannot_start
 
 A, B = Host("a", 1), Host("b", 2)
 UNKNOWN = "ssh: Could not resolve hostname a: Name or service not known"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.membership.preferred_seats import seats
+from hvd_elastic_ext.launcher.membership.chosen_hosts import seats
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.membership.world_change import Stage, WorldLimits
 

@@ -9,12 +9,19 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.core.engine_names import ENGINES
+from hvd_elastic_ext.core.engines import ENGINES
 from hvd_elastic_ext.core.messages.slot_protocol import START_AGAIN, TERMINATED
 from hvd_elastic_ext.launcher.driver.events import WorldNotBegun
 from hvd_elastic_ext.launcher.driver.roster import STARTS_S
-from hvd_elastic_ext.launcher.membership import engines, resizes
-from hvd_elastic_ext.launcher.membership.engines import BACK_S, BEHIND_S, NOTICE_S, ChangeAction, decide, engine_of
+from hvd_elastic_ext.launcher.membership import in_place_or_restarted, resizes
+from hvd_elastic_ext.launcher.membership.in_place_or_restarted import (
+    BACK_S,
+    BEHIND_S,
+    NOTICE_S,
+    ChangeAction,
+    decide,
+    engine_of,
+)
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.membership.world_change import Stage, WorldLimits
 from tests.unit.launcher.membership.test_resize_report import first_step
@@ -273,7 +280,7 @@ def test_members_that_ended_well_end_nobody_elses_world() -> None:
 def test_processes_of_each_engine_stay_or_are_replaced_as_its_row_says(engine: str) -> None:
     job = Cluster(JobOptions(LIMITS, engine=engine)).driver.job
     assert job.in_place is ENGINES[engine].in_place
-    assert (engine_of(job).advance is engines.advance) is not ENGINES[engine].in_place
+    assert (engine_of(job).advance is in_place_or_restarted.advance) is not ENGINES[engine].in_place
 
 
 def test_a_call_whose_result_is_not_kept_is_said_to_be_trained_again(caplog: pytest.LogCaptureFixture) -> None:

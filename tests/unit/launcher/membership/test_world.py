@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hvd_elastic_ext.launcher.membership.engines import members_in
+from hvd_elastic_ext.launcher.membership.in_place_or_restarted import members_in
 from hvd_elastic_ext.launcher.membership.world_change import Stage
 from tests.unit.launcher.membership.test_world_change import process, situation
 

@@ -14,9 +14,9 @@ from hvd_elastic_ext.launcher.checkpoints.attempt import Attempt
 from hvd_elastic_ext.launcher.checkpoints.save_then_stop import CANCELLED_AFTER_S
 from hvd_elastic_ext.launcher.driver.words import SOON_S, Wait, line
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Subject
+from hvd_elastic_ext.launcher.membership.forming import AGREED, CONNECTED, FIREWALL
 from hvd_elastic_ext.launcher.membership.processes import starting
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.membership.world import AGREED, CONNECTED, FIREWALL
 from hvd_elastic_ext.launcher.membership.world_change import STILL_FORMING, WorldLimits
 from hvd_elastic_ext.launcher.reporting.all_waits import WAITS, While, status, waits_for
 from tests.unit.launcher.scenarios import play

@@ -10,7 +10,7 @@ from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.driver.events import HostsChanged
 from hvd_elastic_ext.launcher.driver.words import SOON_S
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Subject
-from hvd_elastic_ext.launcher.membership.hosts import unlisted_in_use
+from hvd_elastic_ext.launcher.membership.host_list import unlisted_in_use
 from hvd_elastic_ext.launcher.membership.processes import starting
 from hvd_elastic_ext.launcher.reporting import all_waits
 from hvd_elastic_ext.launcher.reporting.all_waits import status, waits_for

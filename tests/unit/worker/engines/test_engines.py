@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.core.engine_names import RESTARTING
+from hvd_elastic_ext.core.engines import RESTARTING
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.core.messages.slot_protocol import (
     COMMITS,

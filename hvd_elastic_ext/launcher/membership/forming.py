@@ -31,7 +31,7 @@ from hvd_elastic_ext.launcher.health import liveness, stalls
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.strikes import not_waited_for
 from hvd_elastic_ext.launcher.membership import resizes
-from hvd_elastic_ext.launcher.membership.engines import LOSS_CAUSES, engine_of
+from hvd_elastic_ext.launcher.membership.in_place_or_restarted import LOSS_CAUSES, engine_of
 from hvd_elastic_ext.launcher.membership.rendezvous import Question, is_for_a_rank, places
 from hvd_elastic_ext.launcher.membership.world_change import (
     FINISHED,

@@ -19,7 +19,7 @@ from hvd_elastic_ext.launcher.driver.actions import NOTHING
 from hvd_elastic_ext.launcher.health import strikes
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.loopless import why_unjoined_failed
-from hvd_elastic_ext.launcher.membership.hosts import follow_slots
+from hvd_elastic_ext.launcher.membership.host_list import follow_slots
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.membership.world_change import Stage
 
