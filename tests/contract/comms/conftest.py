@@ -68,10 +68,6 @@ LAST = {
     "mpi": (*NOT_HOROVOD, "reset_joins_the_next_world"),
 }
 
-ATTEMPTS = 3
-"""Under horovodrun all worlds of a job share one key space: whoever resets first may read where a peer listened in the
-world before, and is refused and aborted. That is stock Horovod's, and no matter of these checks."""
-
 
 class World(NamedTuple):
     """What a world's processes (one for each rank, or the launcher) left."""
@@ -134,12 +130,9 @@ def world_of(library: str) -> World:
 def _tried(library: str) -> tuple[World, str]:
     """The same, and what went wrong, if anything: then the world is not made again for each of its tests."""
     checks = EVERYWHERE + LAST[library]
-    for attempt in range(1, ATTEMPTS + 1):
-        with TemporaryDirectory(prefix="hvd-test-") as directory:
-            world = run(library, Path(directory), *checks)
-        missing = [check for check, saw in world.saw.items() if None in saw]
-        if not missing or attempt == ATTEMPTS or "Connection refused" not in world.output:
-            break
+    with TemporaryDirectory(prefix="hvd-test-") as directory:
+        world = run(library, Path(directory), *checks)
+    missing = [check for check, saw in world.saw.items() if None in saw]
     return world, f"{missing} incomplete\n{world.output}" if missing else ""
 
 

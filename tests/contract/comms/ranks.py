@@ -18,6 +18,8 @@ from typing import Any
 import horovod.torch as hvd
 import torch
 from horovod.common.exceptions import HorovodInternalError
+from horovod.runner.common.util.hosts import HostInfo, get_host_assignments
+from horovod.runner.http.http_server import RendezvousServer
 from horovod.torch import mpi_ops
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
@@ -184,10 +186,10 @@ def what_the_script_begins_is_counted(comms: Comms) -> Any:
 
 
 def _reset(comms: Comms) -> None:
-    """Reset; with Horovod join only when all have left.
+    """Reset; with Horovod each world has a rendezvous server of its own.
 
-    Under ``horovodrun`` without an elastic driver all worlds share one key space: an early process would read the
-    addresses of the world before, or lose its own.
+    Under ``horovodrun`` without an elastic driver all worlds share the keys of one: an early process would read where
+    its peers listened in the world before.
     """
     if sys.argv[1] != "horovod":
         return comms.reset()
@@ -195,9 +197,14 @@ def _reset(comms: Comms) -> None:
     join, number, ranks = hvd.init, len(list(here.glob(f"left.{comms.rank()}.*"))), comms.size()
 
     def join_when_all_have_left() -> None:
+        if RANK == 0:
+            server = RendezvousServer()
+            (here / f"server.{number}").write_text(str(server.start()))
+            server.init(get_host_assignments([HostInfo("localhost", ranks)], ranks))
         (here / f"left.{RANK}.{number}").touch()
         while len(list(here.glob(f"left.*.{number}"))) < ranks:
             time.sleep(0.001)
+        os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"] = (here / f"server.{number}").read_text()
         join()
 
     hvd.init = join_when_all_have_left

@@ -162,7 +162,7 @@ def test_a_decision_by_what_differs_is_that_by_a_look_at_each_process(monkeypatc
         causes.append(found.cause)
         return found
 
-    monkeypatch.setattr(plan.world, "engine_of", lambda job: Engine(advance=compared))
+    monkeypatch.setattr(plan.forming, "engine_of", lambda job: Engine(advance=compared))
     cluster = play("train a b")
     cluster.hosts(a=1, b=1, c=1)
     cluster.run(30.0)
