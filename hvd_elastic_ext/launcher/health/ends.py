@@ -45,6 +45,8 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
         job.resize.stopped(job.now)
     job.roster.ended[worker.seat] = worker.life.number
     job.rendezvous.ended(worker.life)
+    if worker.life in job.world.left_out and (code < 0 or SIGNALLED < code < SSH_FAILED):
+        job.fleet.cut_off_live.add(worker.life)  # it has not left: others may wait for it
     if worker.life in members and worker.generation < job.generation:
         job.answer(job.rendezvous.give_up())  # its peers would wait for its addresses for ever
     found = _ending(job, worker, code, oom=bool(news.get("oom")))

@@ -172,7 +172,8 @@ STUCK_S: Final = 8.0
 """Longest wait for others after a member's connections were cut; then it is killed.
 
 Gloo reports a closed connection to all that wait on it, but not to a process whose data is partly sent, or that has
-noticed it by its send. That process waits for Gloo's timeout of 30 s, and all others wait for it.
+noticed it by its send. That process waits for Gloo's timeout (30 s under Horovod, half an hour under torch), and all
+others wait for it.
 """
 
 
@@ -277,12 +278,12 @@ def _call_members(job: JobState, members: Sequence[Worker]) -> None:
 
 
 def _waits_for_fenced(job: JobState) -> bool:
-    """Whether a process left out of this world was cut off while it was in the world before."""
+    """Whether a process left out of this world was cut off, or died, while it was in the world before."""
     return not job.world.left_out.isdisjoint(job.fleet.cut_off_live)
 
 
 def _fence_late(job: JobState, now: float) -> None:
-    """Cut connections of members that are still in a world with a process that was cut off: they wait for it."""
+    """Cut connections of members that are still in a world with such a process: they wait for it."""
     if job.world.fences or not _waits_for_fenced(job):
         return
     job.world.fences = True

@@ -55,7 +55,8 @@ class Fleet:
     recovering: set[str] = field(default_factory=set)
     """Hosts on which a member failed, until they are in a world again."""
     cut_off_live: set[ProcessId] = field(default_factory=set)
-    """Processes that were in a world when their host was cut off, while members of the newest one may wait for them."""
+    """Processes that were in a world when their host was cut off, or that died as they were to leave it, while members
+    of the newest one may wait for them."""
     restart_delays: RestartDelays = field(default_factory=RestartDelays)
     pods: dict[str, Host] = field(default_factory=dict)
     """By host name, the newest published pod with its newest life."""

@@ -18,8 +18,9 @@ import os
 import sys
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, NoReturn, cast
 
 import torch
@@ -75,7 +76,7 @@ class TorchDistributedComms(Comms):
             return
         with _operation(name, *parts):
             for piece in parts:
-                dist.broadcast(piece, src=root, group=self._host)
+                self._wait(dist.broadcast(piece, src=root, group=self._host, async_op=True))
 
     def sum(self, data: Tensor, *, name: str) -> None:
         """Over NCCL for a CUDA tensor if the process group has it; otherwise over Gloo, through host memory.
@@ -87,7 +88,7 @@ class TorchDistributedComms(Comms):
         if self.size() == 1 or data.numel() == 0:
             return
         with _operation(name, carried):
-            dist.all_reduce(carried, group=None if on_device else self._host)
+            self._wait(dist.all_reduce(carried, group=None if on_device else self._host, async_op=True))
         copy_back(carried, data)
 
     def start_max(self, number: int, *, name: str) -> Pending:
@@ -97,8 +98,12 @@ class TorchDistributedComms(Comms):
         data = torch.tensor([number])
         with _operation(name, data):
             work = dist.all_reduce(data, dist.ReduceOp.MAX, group=self._host, async_op=True)
+        return _PendingMax(partial(self._wait, work), data, name)
+
+    def _wait(self, work: dist.Work | None) -> None:
+        """Wait for an operation of ours."""
         assert work is not None  # the process is in the group
-        return _PendingMax(work, data, name)
+        work.wait()
 
     def reset(self) -> None:
         """End this process: a process group cannot form again within it.
@@ -116,14 +121,14 @@ class TorchDistributedComms(Comms):
 class _PendingMax:
     """A pending maximum. torch keeps the operation and its memory until it ends."""
 
-    def __init__(self, work: dist.Work, data: Tensor, name: str) -> None:
-        self._work = work
+    def __init__(self, wait: Callable[[], None], data: Tensor, name: str) -> None:
+        self._wait = wait
         self._data = data
         self._name = name
 
     def wait(self) -> int:
         with _operation(self._name):
-            self._work.wait()
+            self._wait()
         return int(self._data.item())
 
 

@@ -4,7 +4,7 @@ A world is a process group. Its members find each other by the keys that agent a
 too: :class:`AgentStore` asks the same proxy on 127.0.0.1. So nothing listens to the network, and the keys outlive rank
 0, every restart of the launcher and the loss of any host. A question for a key of a lost world is answered at once.
 
-Four things about torch 2.13 decide how a world is left:
+Five things about torch 2.13 decide how a world is left:
 
 * Gloo's own abort does nothing to an operation that waits for a silent peer. The fence cuts the connections instead
   (:mod:`hvd_elastic_ext.worker.process.fence`), and the operation ends with an error.
@@ -14,6 +14,9 @@ Four things about torch 2.13 decide how a world is left:
 * While Gloo connects to a member that has died, there is no connection that could be cut, and torch 2.13 tries five
   times as long as its time limit. So it connects in a thread, which is left behind if the launcher says that the world
   is lost, or after :data:`JOIN_S`.
+* A sender that has sent a part of its data is never told that its peer is lost. Our own operations are left behind then
+  (:meth:`InPlaceComms._wait`); a process that is in one of the script's is replaced
+  (:mod:`~hvd_elastic_ext.worker.comms.torch_waits`).
 * The error of a lost peer is a plain ``RuntimeError`` from wherever the script was, such as ``backward()``. It counts
   as the loss of a peer only if a connection of the world has ended, or was cut.
 """
@@ -29,7 +32,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import quote
 
 import torch.distributed as dist
@@ -39,6 +42,7 @@ from hvd_elastic_ext.core.messages.rank_info import ALONE, Place, place_of
 from hvd_elastic_ext.core.messages.slot_protocol import COLLECTIVES
 from hvd_elastic_ext.worker.comms import torch_distributed
 from hvd_elastic_ext.worker.comms.torch_distributed import TorchDistributedComms
+from hvd_elastic_ext.worker.comms.torch_waits import TorchWaits
 from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE
 from hvd_elastic_ext.worker.stock import HorovodInternalError
@@ -49,6 +53,10 @@ LOOK_S: Final = 0.02
 """Seconds between two looks whether the world that forms is lost."""
 OPERATION_S: Final = 1800.0
 """Longest time of an operation: torch's default. A lost peer ends an operation long before."""
+WAIT_S: Final = 0.25
+"""Seconds between two looks whether the world of a pending operation is lost."""
+TOLD_S: Final = 0.5
+"""Seconds in which Gloo tells those it tells that a connection was cut; it needs milliseconds."""
 ASK_S: Final = 60.0
 """Longest time until the proxy of the agent answers a question for a key; it answers after 2 s in any case."""
 
@@ -153,6 +161,23 @@ class InPlaceComms(TorchDistributedComms):
         leave()
         enter()
 
+    def _wait(self, work: dist.Work | None) -> None:
+        assert work is not None  # the process is in the group
+        cut_at = None
+        while True:
+            try:
+                work.wait(timedelta(seconds=LOOK_S if HOROVOD_FENCE.was_cut else WAIT_S))
+                return
+            except RuntimeError:  # or the time is over
+                if work.is_completed():
+                    raise
+            if HOROVOD_FENCE.was_cut:
+                cut_at = cut_at or time.monotonic()
+                if time.monotonic() - cut_at >= TOLD_S:
+                    for group in _groups:  # whoever destroys it would wait for this operation
+                        torch_distributed.never_destroy(group)
+                    raise WorldLost("its connections were cut, and Gloo does not say so")
+
     def lost_by(self, error: BaseException) -> bool:
         """Whether an error of the script only says that a peer was lost."""
         return any(isinstance(each, RuntimeError) for each in _chain(error)) and HOROVOD_FENCE.is_broken()
@@ -198,9 +223,11 @@ def _prepare() -> None:
     """
     if not hasattr(dist.new_group, "hvd_elastic_fence"):
         atexit.register(_never_wait_at_exit)
+        standby.current().link.status.waits = TorchWaits().look
         fenced: Any = HOROVOD_FENCE.adding(_connecting_in_a_thread()(dist.new_group))
         fenced.hvd_elastic_fence = True
-        dist.new_group = dist.distributed_c10d.new_group = fenced
+        for module in (dist, dist.distributed_c10d, dist.device_mesh):  # each has a name of its own for it
+            cast(Any, module).new_group = fenced
 
 
 def _join() -> None:

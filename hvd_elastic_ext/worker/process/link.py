@@ -51,7 +51,7 @@ class Status:
 
     __slots__ = (
         "call_s", "commit", "commit_s", "every", "fresh", "observed", "own_step", "progress", "step", "step_s",
-        "stepped", "stepped_at", "waiting",
+        "stepped", "stepped_at", "waiting", "waits",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -73,6 +73,8 @@ class Status:
         """Grows with each step, commit, check and ``heartbeat()`` of the main thread."""
         self.waiting = False
         """Whether the main thread waits for other ranks."""
+        self.waits: Callable[[], bool] | None = None
+        """Called at each heartbeat, where waits for other ranks cannot be noted as they begin and end."""
         self.fresh = False
         """Whether this process has entered a world and has done no step in it yet."""
         self.every: int | None = None
@@ -269,10 +271,11 @@ class Link:
             if self._unsent:
                 return  # the agent does not read: another heartbeat is useless
         status = self.status
+        waits = status.waits is not None and status.waits()
         pace: dict[str, object] = {
             "step_s": status.step_s,
             "progress": status.progress,
-            **({"waiting": True} if status.waiting else {}),
+            **({"waiting": True} if status.waiting or waits else {}),
         }
         if status.every is not None:
             pace |= {"every": status.every, "commit_s": status.commit_s, "call_s": status.call_s}

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.integration.engines.conftest import Job
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(300)
 DYING = Path(__file__).with_name("dying.py")
@@ -104,3 +105,49 @@ def test_a_script_that_joins_another_world_itself_is_told_what_to_call_instead(
     with job.run(*command) as process:
         assert process.wait(200) == 1
     assert line in process.output
+
+
+SENDING = """
+import os, time
+from pathlib import Path
+import torch, torch.distributed as dist
+import hvd_elastic_ext.torch as elastic
+
+elastic.init()
+state = elastic.TorchState(count=0)
+
+@elastic.run
+def train(state):
+    while state.count < 3:
+        state.count += 1
+        state.commit()
+    print("pid", elastic.rank(), dist.get_world_size(), os.getpid(), flush=True)
+    if dist.get_world_size() == 1:
+        return
+    large = torch.ones(1 << 26)
+    while True:
+        dist.broadcast(large, 0)
+        Path("sends").touch()
+
+train(state)
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("removed", [False, True], ids=["trains", "is_to_leave"])
+def test_a_rank_that_sends_to_one_that_dies_is_replaced_though_gloo_never_tells_it(job: Job, removed: bool) -> None:
+    """Gloo tells no sender that has sent a part of its data: it would wait for half an hour."""
+    job.set_hosts("a:1", "b:1")
+    with job.run(*job.command("torch", script=(sys.executable, "-c", SENDING))) as process:
+        wait_until(lambda: (job.directory / "sends").exists(), what="a broadcast", timeout=100)
+        [other] = re.findall(r"pid 1 2 (\d+)", process.output)
+        if removed:
+            job.set_hosts("a:1")
+            process.wait_for("world 2 forms", timeout=30)
+        os.kill(int(other), signal.SIGKILL)
+        assert process.wait(60) == 0, process.output
+    assert len(re.findall(r"pid 0 1 \d+", process.output)) == 1
+    for fenced in job.events("fenced"):  # none if it was between two messages
+        assert (fenced.get("host"), fenced.get("slot")) == ("a", 0)
+        assert "still waits for a peer that it lost" in fenced.get("reason")
+    assert not job.events("struck") or {record.get("host") for record in job.events("struck")} == {"b"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import threading
@@ -17,8 +18,8 @@ from torch import nn
 
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Question, Rendezvous, RendezvousAnswer, Seat
 from hvd_elastic_ext.worker.comms import torch_in_place
-from hvd_elastic_ext.worker.comms.torch_in_place import AgentStore, WorldLost
-from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE
+from hvd_elastic_ext.worker.comms.torch_in_place import AgentStore, InPlaceComms, WorldLost
+from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE, Fence
 
 A, B = (ProcessId(Seat("h", slot), 1) for slot in (0, 1))
 
@@ -171,7 +172,8 @@ def test_a_process_that_enters_world_after_world_keeps_nothing_of_them() -> None
         del training
         seen.append(facts())
     torch_in_place._former.clear()
-    assert all(last <= early for last, early in zip(seen[-1], seen[10], strict=True)), seen  # others' may end meanwhile
+    early, late = zip(*seen[5:10], strict=True), zip(*seen[-5:], strict=True)
+    assert all(min(last) <= max(first) for first, last in zip(early, late, strict=True)), seen  # a thread may be ending
 
 
 def test_worlds_leave_neither_a_number_of_groups_nor_a_hook_of_errors_behind() -> None:
@@ -183,6 +185,7 @@ def test_worlds_leave_neither_a_number_of_groups_nor_a_hook_of_errors_behind() -
         assert sys.excepthook is before
         assert not HOROVOD_FENCE.is_broken()  # Gloo listens, too
         torch_in_place.leave()
+    assert dist.device_mesh.new_group is dist.new_group, "the fence would not know its connections"
 
 
 def test_a_script_that_keeps_the_ddp_of_each_world_is_not_stopped_by_it() -> None:
@@ -195,3 +198,45 @@ def test_a_script_that_keeps_the_ddp_of_each_world_is_not_stopped_by_it() -> Non
     torch_in_place._former.clear()
     assert all(each.module.weight.grad is not None for each in kept)
     kept.clear()
+
+
+class Pending:
+    """An operation that does not end before ``ends``: Gloo has not told it that its peer is lost."""
+
+    def __init__(self, ends: int | None = None, error: str | None = None) -> None:
+        self.waits, self.ends, self.error = 0, ends, error
+
+    def wait(self, timeout: Any) -> bool:
+        self.waits += 1
+        if not self.is_completed():
+            raise RuntimeError("Operation timed out!")
+        if self.error is not None:
+            raise RuntimeError(self.error)
+        return True
+
+    def is_completed(self) -> bool:
+        return self.ends is not None and self.waits >= self.ends
+
+
+@pytest.fixture
+def in_a_world(monkeypatch: pytest.MonkeyPatch) -> Fence:
+    fence, times = Fence(), itertools.count()
+    monkeypatch.setattr(torch_in_place, "HOROVOD_FENCE", fence)
+    monkeypatch.setattr(torch_in_place.time, "monotonic", lambda: 0.3 * next(times))
+    monkeypatch.setattr(torch_in_place, "_groups", [object()])
+    return fence
+
+
+def test_an_operation_is_waited_for_as_long_as_its_world_is_whole(in_a_world: Fence) -> None:
+    InPlaceComms()._wait(Pending(ends=1000))  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="Connection reset by peer"):
+        InPlaceComms()._wait(Pending(ends=3, error="Connection reset by peer"))  # type: ignore[arg-type]
+
+
+def test_an_operation_whose_connections_were_cut_is_left_behind_if_gloo_does_not_end_it(in_a_world: Fence) -> None:
+    [group] = torch_in_place._groups
+    in_a_world.cut()
+    before = sys.getrefcount(group)
+    with pytest.raises(WorldLost, match="its connections were cut"):
+        InPlaceComms()._wait(Pending())  # type: ignore[arg-type]
+    assert sys.getrefcount(group) == before + 1, "whoever destroys it would wait for the operation"
