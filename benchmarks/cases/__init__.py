@@ -25,6 +25,7 @@ from benchmarks.cases.resize import (
     large_job,
     shrink,
     successor,
+    torch_in_place,
 )
 from benchmarks.cases.state import (
     autoscale,
@@ -48,6 +49,7 @@ CASES: Final[tuple[Case, ...]] = (
     *shrink.CASES,
     constant_failure.CASE,
     successor.CASE,
+    *torch_in_place.CASES,
     beside_training.CASE,
     large_job.CASE,
     join_crowded.CASE,

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import http.client
 import os
 import sys
@@ -34,8 +35,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, cast
 from urllib.parse import quote
+from weakref import WeakSet
 
 import torch.distributed as dist
+from torch import nn
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.messages.rank_info import ALONE, Place, place_of
@@ -190,6 +193,8 @@ _kept: list[object] = []
 """The store of the present world: torch's groups do not keep a store of Python's alive."""
 _former: list[object] = []
 """Groups and store of the world before, until the present one is left."""
+_ddps: Final[WeakSet[Any]] = WeakSet()
+"""Each ``DistributedDataParallel`` of the present world."""
 _INTERFACE: Final = os.environ.get("GLOO_SOCKET_IFNAME")
 """The interface that the user has chosen."""
 
@@ -228,6 +233,19 @@ def _prepare() -> None:
         fenced.hvd_elastic_fence = True
         for module in (dist, dist.distributed_c10d, dist.device_mesh):  # each has a name of its own for it
             cast(Any, module).new_group = fenced
+        _know(nn.parallel.DistributedDataParallel)
+
+
+def _know(kind: Any) -> None:
+    """Know each ``DistributedDataParallel`` that is made."""
+    plain = kind.__init__
+
+    @functools.wraps(plain)
+    def noting(self: nn.Module, *args: Any, **options: Any) -> None:
+        plain(self, *args, **options)
+        _ddps.add(self)
+
+    kind.__init__ = noting
 
 
 def _join() -> None:
@@ -341,6 +359,10 @@ def _let_go() -> None:
     if not dist.is_initialized():
         return
     former = [*dist.distributed_c10d._world.pg_map, *_kept]  # also groups of the script's own
+    for ddp in _ddps:
+        # If the script keeps it, it would send the gradients of the next world's first backward pass to this one.
+        ddp._remove_autograd_hooks()
+    _ddps.clear()
     dist.destroy_process_group()
     _groups.clear()
     _kept.clear()

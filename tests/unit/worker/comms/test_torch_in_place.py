@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
 import sys
@@ -17,7 +18,7 @@ import torch.distributed as dist
 from torch import nn
 
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Question, Rendezvous, RendezvousAnswer, Seat
-from hvd_elastic_ext.worker.comms import torch_in_place
+from hvd_elastic_ext.worker.comms import torch_distributed, torch_in_place
 from hvd_elastic_ext.worker.comms.torch_in_place import AgentStore, InPlaceComms, WorldLost
 from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE, Fence
 
@@ -185,7 +186,6 @@ def test_worlds_leave_neither_a_number_of_groups_nor_a_hook_of_errors_behind() -
         assert sys.excepthook is before
         assert not HOROVOD_FENCE.is_broken()  # Gloo listens, too
         torch_in_place.leave()
-    assert dist.device_mesh.new_group is dist.new_group, "the fence would not know its connections"
 
 
 def test_a_script_that_keeps_the_ddp_of_each_world_is_not_stopped_by_it() -> None:
@@ -198,6 +198,39 @@ def test_a_script_that_keeps_the_ddp_of_each_world_is_not_stopped_by_it() -> Non
     torch_in_place._former.clear()
     assert all(each.module.weight.grad is not None for each in kept)
     kept.clear()
+
+
+@pytest.fixture
+def prepared(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As before the first world of a process."""
+    for module in (dist, dist.distributed_c10d, dist.device_mesh):
+        monkeypatch.setattr(module, "new_group", dist.new_group)  # to be restored
+    kind = nn.parallel.DistributedDataParallel
+    monkeypatch.setattr(kind, "__init__", kind.__init__)
+    torch_in_place._prepare()
+    yield
+    atexit.unregister(torch_in_place._never_wait_at_exit)
+
+
+def test_the_fence_knows_the_connections_of_every_group_that_the_script_makes(prepared: None) -> None:
+    assert dist.new_group is dist.distributed_c10d.new_group is dist.device_mesh.new_group
+    assert dist.new_group.hvd_elastic_fence
+
+
+def test_the_ddp_of_a_lost_world_that_the_script_keeps_sends_nothing_in_the_next_one(prepared: None) -> None:
+    """It expects the gradients of the backward pass that the loss has ended."""
+    model = nn.Linear(4, 4)
+    torch_in_place._join()
+    kept = nn.parallel.DistributedDataParallel(model)
+    lost = kept(torch.ones(1, 4)).sum()
+    [former] = [group for group in dist.distributed_c10d._world.pg_map if group is dist.group.WORLD]
+    torch_in_place.leave()
+    before = torch_distributed._number(former)
+    torch_in_place._join()
+    nn.parallel.DistributedDataParallel(model)(torch.ones(1, 4)).sum().backward()
+    torch_in_place.leave()
+    assert torch_distributed._number(former) == before
+    assert lost.requires_grad
 
 
 class Pending:

@@ -1,0 +1,142 @@
+"""``--engine torch`` beside torchft, and beside ours under Horovod: a worker is killed, a host comes.
+
+torchft is in an environment of its own; ``$HVD_BENCH_TORCHFT`` names the Python there. Its nightly build is the peer:
+with 0.2.0 and its own ``DistributedDataParallel`` the survivor of a kill ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
+from typing import Final
+
+from benchmarks import jobs, steps
+from benchmarks.cases.resize.growth import DEADLINE_S, JOINED, STALL, figures
+from benchmarks.cases.resize.shrink import KILL
+from benchmarks.model import Case, Figure, Trial, Values
+
+TORCHFT: Final = "HVD_BENCH_TORCHFT"
+TRAINEE: Final = Path(jobs.TRAINEE).with_name("ddp_trainee.py")
+STEPS: Final = (40, 8)
+KILL_S: Final = 60.0
+UNDER_HOROVOD: Final = "the same under Horovod, ours"
+BAR_HOROVOD: Final = 1.2
+
+
+@cache
+def missing() -> str | None:
+    """What is missing to run torchft here."""
+    python = os.environ.get(TORCHFT)
+    how = "pip install torchft-nightly into an environment with this torch, and name its Python"
+    if not python:
+        return f"${TORCHFT} is not set: {how}"
+    if subprocess.run([python, "-c", "import torchft"], check=False, capture_output=True).returncode:
+        return f"${TORCHFT}: {python} cannot import torchft: {how}"
+    return None
+
+
+@contextlib.contextmanager
+def peer(trial: Trial, hosts: int) -> Iterator[jobs.Job]:
+    """A job of torchft."""
+    job = jobs.Job(trial.side, trial.folder)
+    job.set_hosts(jobs.lines(jobs.HOSTS[:hosts]))
+    words = [os.environ[TORCHFT], "-m", "benchmarks.scripts.torchft_hosts"]
+    try:
+        job.launch([*words, str(job.hosts), str(job.stamps_file), f"{jobs.TRAINEE_LIMIT_S:g}"])
+        yield job
+    finally:
+        job.end()
+
+
+@contextlib.contextmanager
+def in_place(trial: Trial, hosts: int, most: int) -> Iterator[jobs.Job]:
+    """A job of ours with ``--engine torch``."""
+    shape = jobs.Shape(hosts=jobs.HOSTS[:hosts], max_np=most, ours=("--engine", "torch"))
+    command = [sys.executable, str(TRAINEE), str(trial.folder / "stamps"), f"{jobs.TRAINEE_LIMIT_S:g}"]
+    with jobs.running(trial, shape, command=command) as job:
+        yield job
+
+
+@contextlib.contextmanager
+def under_horovod(trial: Trial, hosts: int, most: int) -> Iterator[jobs.Job]:
+    """The same with Horovod."""
+    folder = trial.folder / "horovod"
+    folder.mkdir()
+    there = Trial(trial.side, trial.number, folder, trial.quick)
+    with jobs.training(there, jobs.Shape(hosts=jobs.HOSTS[:hosts], max_np=most)) as job:
+        yield job
+
+
+def kill(trial: Trial, job: jobs.Job, size: int) -> Values:
+    """Kill one rank, another one in each repetition."""
+    job.settle(size, steps_each=trial.pick(*STEPS))
+    lost = job.kill(steps.members(job.stamps())[trial.number % size].pid).mono
+
+    def step() -> float | None:
+        first = steps.first_at(job.stamps(), size=size - 1, after=lost)
+        return None if first is None else first.mono
+
+    what = f"step of a world of {size - 1}"
+    return {KILL.format(size, size - 1): [job.time_until(what, step, since=lost, deadline=KILL_S)]}
+
+
+def join(trial: Trial, job: jobs.Job) -> Values:
+    """Add a second host."""
+    job.settle(1, steps_each=trial.pick(*STEPS))
+    survivor = steps.members(job.stamps())[0].pid
+    jobs.between_polls(job, random.Random(trial.number))
+    changed = job.set_hosts(jobs.lines(jobs.HOSTS[:2])).mono
+    job.settle(2, steps_each=trial.pick(*STEPS), timeout=DEADLINE_S)
+    return figures(job.stamps(), survivor=survivor, changed=changed)
+
+
+def measured(trial: Trial, change: Callable[[Trial, jobs.Job], Values], *, hosts: int, most: int) -> Values:
+    """The same change with torchft, or with ours: under ``--engine torch``, then under Horovod."""
+    if trial.side == "stock":
+        with peer(trial, hosts) as job:
+            return change(trial, job)
+    with in_place(trial, hosts, most) as job:
+        ours = change(trial, job)
+    with under_horovod(trial, hosts, most) as job:
+        horovods = change(trial, job)
+    return {**ours, UNDER_HOROVOD: horovods[next(iter(ours))]}
+
+
+def kill_case(size: int, repeats: int) -> Case:
+    """Return the case of a kill."""
+    quantity = KILL.format(size, size - 1)
+    return Case(
+        name=f"torch-kill-{size}",
+        about=f"kill -9 of one of {size} workers under --engine torch; stock is torchft",
+        figures=(
+            Figure(quantity, bar_ratio=1.0, floor=UNDER_HOROVOD, bar_floor=BAR_HOROVOD),
+            Figure(UNDER_HOROVOD, sides=("ours",)),
+        ),
+        measure=partial(measured, change=partial(kill, size=size), hosts=size, most=size),
+        repeats=repeats,
+        missing=missing,
+    )
+
+
+CASES: Final = (
+    kill_case(2, repeats=5),
+    kill_case(3, repeats=5),
+    Case(
+        name="torch-join",
+        about="a second host comes under --engine torch; stock is torchft",
+        figures=(
+            Figure(STALL, bar_ratio=1.0, floor=UNDER_HOROVOD, bar_floor=BAR_HOROVOD),
+            Figure(JOINED),
+            Figure(UNDER_HOROVOD, sides=("ours",)),
+        ),
+        measure=partial(measured, change=join, hosts=1, most=2),
+        repeats=5,
+        missing=missing,
+    ),
+)

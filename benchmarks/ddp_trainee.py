@@ -1,0 +1,46 @@
+"""The smallest training with DDP under ``--engine torch``: the steps, commits and stamps of ``trainee.py``.
+
+ddp_trainee.py STAMPS SECONDS
+"""
+
+import os
+import sys
+import time
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+import hvd_elastic_ext.torch as elastic
+
+STAMPS, LIMIT_S = sys.argv[1], float(sys.argv[2])
+PAUSE_S = 0.02
+COMMIT_EVERY = 5
+
+elastic.init()
+torch.set_num_threads(1)
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+state = elastic.TorchState(model=model, optimizer=optimizer, count=0)
+stamps = os.open(STAMPS, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+started = time.monotonic()
+
+
+@elastic.run
+def train(state: Any) -> None:
+    ddp = DistributedDataParallel(model, init_sync=False)
+    while time.monotonic() < started + LIMIT_S:
+        optimizer.zero_grad()
+        ddp(torch.ones(1, 4)).sum().backward()
+        optimizer.step()
+        state.count += 1
+        who = f"{os.getpid()} {elastic.rank()} {elastic.size()} {state.count} {os.environ['HOROVOD_HOSTNAME']}"
+        os.write(stamps, f"{time.monotonic():.6f} {who}\n".encode())
+        if state.count % COMMIT_EVERY == 0:
+            state.commit()
+        else:
+            state.check_host_updates()
+        time.sleep(PAUSE_S)
+
+
+train(state)
