@@ -1,4 +1,4 @@
-"""``--engine torch`` beside torchft, and beside ours under Horovod: a worker is killed, a host comes.
+"""``--engine torch`` beside torchft, beside ours under Horovod, and beside plain DDP: a kill, a newcomer, a step.
 
 torchft is in an environment of its own; ``$HVD_BENCH_TORCHFT`` names the Python there. Its nightly build is the peer:
 with 0.2.0 and its own ``DistributedDataParallel`` the survivor of a kill ends.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import socket
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,13 +21,15 @@ from typing import Final
 from benchmarks import jobs, steps
 from benchmarks.cases.resize.growth import DEADLINE_S, JOINED, STALL, figures
 from benchmarks.cases.resize.shrink import KILL
-from benchmarks.model import Case, Figure, Trial, Values
+from benchmarks.model import Case, Figure, Timing, Trial, Values
 
 TORCHFT: Final = "HVD_BENCH_TORCHFT"
 TRAINEE: Final = Path(jobs.TRAINEE).with_name("ddp_trainee.py")
 STEPS: Final = (40, 8)
 KILL_S: Final = 60.0
 UNDER_HOROVOD: Final = "the same under Horovod, ours"
+ADDED: Final = "a step of DDP: what an elastic world adds, median of 30 pairs"
+PLAIN: Final = "a step of plain DDP"
 BAR_HOROVOD: Final = 1.2
 
 
@@ -108,6 +112,42 @@ def measured(trial: Trial, change: Callable[[Trial, jobs.Job], Values], *, hosts
     return {**ours, UNDER_HOROVOD: horovods[next(iter(ours))]}
 
 
+def steady(trial: Trial) -> Values:
+    """Steps of DDP in plain processes and in an elastic world, in turns on the same two cores."""
+    turns, each = trial.pick((30, 200), (2, 20))
+    script = [sys.executable, "-m", "benchmarks.scripts.ddp_turns", str(trial.folder)]
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": "2"}
+    base = jobs.environ(os.environ, trial.folder)
+    shape = jobs.Shape(hosts=(f"{jobs.HOSTS[0]}:2",), max_np=2, ours=("--engine", "torch"))
+    here = [trial.folder / f"here.{side}.{rank}" for side in ("plain", "elastic") for rank in (0, 1)]
+    with contextlib.ExitStack() as stack:
+        for rank in ("0", "1"):
+            argv = [*script, "plain", str(turns), str(each)]
+            plain = subprocess.Popen(argv, env={**base, **place, "RANK": rank}, stderr=subprocess.DEVNULL)
+            stack.enter_context(plain)
+            stack.callback(plain.kill)
+        command = [*script, "elastic", str(turns), str(each)]
+        job = stack.enter_context(jobs.running(trial, shape, command=command))
+        ready = lambda: all(path.exists() for path in here)  # noqa: E731
+        job.wait_for("both jobs", ready, timeout=jobs.START_TIMEOUT_S)
+        (trial.folder / "turn").write_text("0")
+        job.wait_for("all turns", lambda: len(_seconds(trial.folder / "elastic")) == turns, timeout=120)
+    plain_s, elastic_s = (_seconds(trial.folder / side) for side in ("plain", "elastic"))
+    added = [ours - without for ours, without in zip(elastic_s, plain_s, strict=True)]
+    return {ADDED: [Timing(statistics.median(added))], PLAIN: [Timing(statistics.median(plain_s))]}
+
+
+def _seconds(path: Path) -> list[float]:
+    return [float(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
 def kill_case(size: int, repeats: int) -> Case:
     """Return the case of a kill."""
     quantity = KILL.format(size, size - 1)
@@ -138,5 +178,13 @@ CASES: Final = (
         measure=partial(measured, change=join, hosts=1, most=2),
         repeats=5,
         missing=missing,
+    ),
+    Case(
+        name="torch-step",
+        about="steps of DDP on 2 ranks in turns: plain, and under --engine torch with check_host_updates()",
+        figures=(Figure(ADDED, bar_s=0.0002), Figure(PLAIN)),
+        measure=steady,
+        repeats=3,
+        sides=("ours",),
     ),
 )
