@@ -28,6 +28,7 @@ import contextlib
 import functools
 import http.client
 import os
+import socket
 import sys
 import threading
 import time
@@ -265,8 +266,18 @@ def _connect() -> None:
     if interface is None:
         os.environ.pop("GLOO_SOCKET_IFNAME", None)  # that of an earlier world
     else:
+        _check_interfaces(interface)
         os.environ["GLOO_SOCKET_IFNAME"] = interface
     HOROVOD_FENCE.tracking(_form)(store, place)  # from here on: others may open connections while a rank is waited for
+
+
+def _check_interfaces(names: str) -> None:
+    """Raises :class:`UsageError` for a network interface that this machine lacks."""
+    known = [name for _, name in socket.if_nameindex()]
+    if lacking := [name for name in names.split(",") if name not in known]:
+        raise UsageError(
+            f"GLOO_SOCKET_IFNAME={names}: this machine has no interface {lacking[0]}, only {', '.join(known)}"
+        )
 
 
 def _form(store: Any, place: Place) -> None:

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Question, Rendezvous, RendezvousAnswer, Seat
 from hvd_elastic_ext.worker.comms import torch_distributed, torch_in_place
 from hvd_elastic_ext.worker.comms.torch_in_place import AgentStore, InPlaceComms, WorldLost
@@ -198,6 +199,14 @@ def test_a_script_that_keeps_the_ddp_of_each_world_is_not_stopped_by_it() -> Non
     torch_in_place._former.clear()
     assert all(each.module.weight.grad is not None for each in kept)
     kept.clear()
+
+
+def test_an_interface_that_this_machine_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_in_place, "_INTERFACE", "lo,none0")
+    with pytest.raises(
+        UsageError, match=r"GLOO_SOCKET_IFNAME=lo,none0: this machine has no interface none0, only .*lo"
+    ):
+        torch_in_place._join()
 
 
 @pytest.fixture
