@@ -111,6 +111,8 @@ def _run(settings: RunSettings, outlets: Outlets) -> None:
             log.warning("%s", unused)
         if settings.unknown_keys is not None:
             log.warning("%s", settings.unknown_keys)
+        if settings.engine_note:
+            log.warning("%s", settings.engine_note)
         if settings.options.misplaced is not None:
             log.warning(
                 "%s, unless it is meant for the script, which gets it now (-- before the script leaves this line out)",

@@ -30,7 +30,7 @@ from hvd_elastic_ext.launcher.driver.options import JobOptions, ScaleOptions, wo
 from hvd_elastic_ext.launcher.exports.webhook import webhook_url
 from hvd_elastic_ext.launcher.job import finished_check
 from hvd_elastic_ext.launcher.membership.world_change import parse_sizes
-from hvd_elastic_ext.launcher.options.program import LOCAL_NAMES, check_here, job_name, runnable
+from hvd_elastic_ext.launcher.options.program import LOCAL_NAMES, check_here, job_name, joins_itself, runnable
 from hvd_elastic_ext.launcher.options.settings import (
     CHECKPOINTS,
     NO_CLOUD,
@@ -419,18 +419,20 @@ def _config_of(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[Ma
 
 def _settings(args: argparse.Namespace, *, hosts: HostSet | None, env: Mapping[str, str]) -> RunSettings:
     command = runnable(args.command)
+    engine, engine_note = _engine(args.engine or DEFAULT, command)
     job = args.job or job_name(command)
     state_dir = Path(args.state_dir or Path(FOLDERS) / job)
     sources = _sources(args, hosts)
     if args.rsh == "local" or (args.rsh is None and _only_here(sources, args.slots)):
-        _check_horovod(args.engine or DEFAULT)
+        _check_horovod(engine)
         check_here(command)
     most = args.max_num_proc
     there = _slots_there(sources, args.slots) if args.num_proc is None else None
     num_proc = args.num_proc if there is None else there if most is None else max(1, min(there, most))
     least = num_proc if args.min_num_proc is None else args.min_num_proc
-    engine, allowed = args.engine or DEFAULT, args.allowed_sizes or ()
+    allowed = args.allowed_sizes or ()
     options = {
+        "engine": engine,
         "limits": world_limits(num_proc, least, most, allowed=allowed, settle_s=args.settle_s, engine=engine),
         "all_slots_of": _named(sources, hosts) if there is not None and num_proc != args.min_num_proc else None,
         "elastic_timeout_s": _elastic_timeout() if args.elastic_timeout is None else args.elastic_timeout,
@@ -442,6 +444,7 @@ def _settings(args: argparse.Namespace, *, hosts: HostSet | None, env: Mapping[s
     }
     made = {
         "command": command,
+        "engine_note": engine_note,
         "sources": sources,
         "options": JobOptions(**_given(args, JobOptions, **options)),
         "default_slots": args.slots,
@@ -460,6 +463,17 @@ def _settings(args: argparse.Namespace, *, hosts: HostSet | None, env: Mapping[s
         "variables": args.variables,
     }
     return RunSettings(**_given(args, RunSettings, **made))
+
+
+def _engine(named: str, command: Sequence[str]) -> tuple[str, str]:
+    """The engine that runs a command, and why it is not the one that was named; empty if it is."""
+    script = joins_itself(command) if named == "torch" else None
+    if script is None:
+        return named, ""
+    return "torchrun", (
+        f"--engine torch: {script} calls init_process_group() and not elastic.init(), so each world has new processes, "
+        "as with --engine torchrun, and they go on from what the script itself has saved"
+    )
 
 
 def _given(args: argparse.Namespace, kind: type, **made: object) -> dict[str, Any]:

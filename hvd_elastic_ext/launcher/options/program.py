@@ -102,6 +102,19 @@ def _what_runs(words: Sequence[str]) -> str:
     return Path(words[0]).stem if words else "job"
 
 
+def joins_itself(command: Sequence[str]) -> str | None:
+    """The script of ``command``, if it forms its process group itself and knows nothing of this package.
+
+    By its text, as far as this machine has it.
+    """
+    script = next((Path(word) for word in command if word.endswith(".py") and Path(word).is_file()), None)
+    try:
+        text = "" if script is None else script.read_text(errors="replace")
+    except OSError:
+        return None  # the process reports it
+    return str(script) if "init_process_group(" in text and "hvd_elastic_ext" not in text else None
+
+
 def _without_builtins(words: list[str]) -> list[str]:
     """The words from the first command on that does more than prepare."""
     start = 0

@@ -120,6 +120,8 @@ class RunSettings:
     command: tuple[str, ...]
     sources: Sources
     options: JobOptions
+    engine_note: str = ""
+    """Why the engine is not the one that was named; empty if it is."""
     default_slots: int | None = None
     """Slots of a host that is listed without a number; None: 1."""
     interfaces: tuple[str, ...] = ()

@@ -151,3 +151,47 @@ def test_a_rank_that_sends_to_one_that_dies_is_replaced_though_gloo_never_tells_
         assert (fenced.get("host"), fenced.get("slot")) == ("a", 0)
         assert "still waits for a peer that it lost" in fenced.get("reason")
     assert not job.events("struck") or {record.get("host") for record in job.events("struck")} == {"b"}
+
+
+PLAIN = """
+import os, time
+from pathlib import Path
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+model = torch.nn.Linear(2, 1)
+saved = Path("saved.pt")
+done = 0
+if saved.exists():
+    done, values = torch.load(saved)
+    model.load_state_dict(values)
+ddp = DistributedDataParallel(model)
+print("starts", dist.get_rank(), dist.get_world_size(), done, os.getpid(), flush=True)
+while done < 40:
+    ddp(torch.ones(1, 2)).sum().backward()
+    done += 1
+    if dist.get_rank() == 0:
+        torch.save((done, model.state_dict()), "saved.new")
+        os.replace("saved.new", saved)
+    dist.barrier()
+    time.sleep(0.1 if done < 20 or dist.get_world_size() == 1 else 60)
+print("done", dist.get_rank(), flush=True)
+"""
+
+
+@pytest.mark.soak
+def test_an_unmodified_script_of_ddp_is_started_again_in_each_world_and_goes_on_from_what_it_has_saved(
+    job: Job,
+) -> None:
+    script = job.directory / "plain.py"
+    script.write_text(PLAIN)
+    job.set_hosts("a:1", "b:1")
+    with job.run(*job.command("torch", script=(sys.executable, str(script)))) as process:
+        process.wait_for("so each world has new processes, as with --engine torchrun")
+        wait_until(lambda: (job.directory / "saved.pt").exists(), what="a step", timeout=100)
+        [other] = re.findall(r"starts 1 2 0 (\d+)", process.output)
+        os.kill(int(other), signal.SIGKILL)
+        assert process.wait(100) == 0, process.output
+    [again] = re.findall(r"starts 0 1 (\d+)", process.output)
+    assert int(again) > 0

@@ -16,7 +16,7 @@ from hvd_elastic_ext.launcher.cli import run_options
 from hvd_elastic_ext.launcher.driver.options import JobOptions, ScaleOptions
 from hvd_elastic_ext.launcher.job.finished_check import mark_of
 from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
-from hvd_elastic_ext.launcher.options.program import job_name
+from hvd_elastic_ext.launcher.options.program import job_name, joins_itself
 from hvd_elastic_ext.launcher.options.settings import CloudNotices, RunSettings, Sources
 
 COMMAND = ["python", "train.py", "--config", "model.yaml", "--np", "7"]
@@ -458,3 +458,22 @@ def test_an_unknown_key_names_its_neighbour(tmp_path: Path, env: dict[str, str],
 def test_a_wrong_sample_interval_stops_the_job_here_and_not_in_each_worker(sample: str) -> None:
     with pytest.raises(UsageError, match="HVD_ELASTIC_SAMPLE"):
         parse("-np", "1", env={"HVD_ELASTIC_SAMPLE": sample})
+
+
+@pytest.mark.parametrize(
+    ("text", "command", "itself"),
+    [
+        ('dist.init_process_group("gloo")', "python {}", True),
+        ('dist.init_process_group("gloo")', "{} --epochs 3", True),
+        ('dist.init_process_group("gloo")', "python -c pass", False),
+        ("import hvd_elastic_ext.torch as elastic\ndist.init_process_group()", "python {}", False),
+        ("elastic.init()", "python {}", False),
+        ("\x80 dist.init_process_group(", "python {}", True),
+    ],
+)
+def test_a_script_that_joins_its_process_group_itself_is_known_by_its_text(
+    tmp_path: Path, text: str, command: str, itself: bool
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_bytes(text.encode("latin-1"))
+    assert joins_itself(command.format(script).split()) == (str(script) if itself else None)

@@ -203,9 +203,7 @@ def test_a_script_that_keeps_the_ddp_of_each_world_is_not_stopped_by_it() -> Non
 
 def test_an_interface_that_this_machine_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_in_place, "_INTERFACE", "lo,none0")
-    with pytest.raises(
-        UsageError, match=r"GLOO_SOCKET_IFNAME=lo,none0: this machine has no interface none0, only .*lo"
-    ):
+    with pytest.raises(UsageError, match=r"GLOO_SOCKET_IFNAME=lo,none0: this machine has no interface none0, only lo"):
         torch_in_place._join()
 
 
