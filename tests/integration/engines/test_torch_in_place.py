@@ -195,3 +195,70 @@ def test_an_unmodified_script_of_ddp_is_started_again_in_each_world_and_goes_on_
         assert process.wait(100) == 0, process.output
     [again] = re.findall(r"starts 0 1 (\d+)", process.output)
     assert int(again) > 0
+
+
+TRAJECTORY = """
+import time
+import torch
+from torch.nn.parallel import DistributedDataParallel
+import hvd_elastic_ext.torch as elastic
+
+STEPS = 80
+
+def made():
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1)).double()
+    return model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+def step(model, optimizer, count, rank, size):
+    torch.manual_seed(count)
+    rows = torch.randn(12, 8, dtype=torch.float64)
+    optimizer.zero_grad()
+    ((model(rows[rank::size]) - rows[rank::size].sum(1, keepdim=True)) ** 2).mean().backward()
+    optimizer.step()
+
+elastic.init()
+model, optimizer = made()
+state = elastic.TorchState(model=model, optimizer=optimizer, count=0)
+
+@elastic.run
+def train(state):
+    ddp = DistributedDataParallel(model)
+    while state.count < STEPS:
+        step(ddp, optimizer, state.count, elastic.rank(), elastic.size())
+        state.count += 1
+        if state.count % 3 == 0:
+            state.commit()
+        else:
+            state.check_host_updates()
+        time.sleep(0.05)
+
+train(state)
+if elastic.rank() == 0:
+    alone, its = made()
+    for count in range(STEPS):
+        step(alone, its, count, 0, 1)
+    pairs = zip(model.parameters(), alone.parameters())
+    print("differs by", max(float((a - b).abs().max()) for a, b in pairs), flush=True)
+"""
+
+
+def steps(job: Job) -> list[int]:
+    """The size of the world of each step that was told of."""
+    return [record.get("size") for record in job.events("stepped")]
+
+
+@pytest.mark.soak
+def test_two_lost_ranks_leave_the_trajectory_of_ddp_as_it_is_without_them(job: Job) -> None:
+    job.set_hosts("a:1", "b:1", "c:1")
+    command = job.command("torch", processes=3, script=(sys.executable, "-c", TRAJECTORY))
+    with job.run(*command) as process:
+        for size in (3, 2):
+            wait_until(
+                lambda: [r for r in job.events("stepped") if r.get("size") == size][3:], what="steps", timeout=60
+            )
+            os.kill(job.events("spawned")[size - 1].get("pid"), signal.SIGKILL)
+        assert process.wait(100) == 0, process.output
+    assert [record.get("size") for record in job.events("resized")] == [3, 2, 1]
+    [difference] = re.findall(r"differs by (\S+)", process.output)
+    assert float(difference) < 1e-12
