@@ -254,9 +254,8 @@ def test_two_lost_ranks_leave_the_trajectory_of_ddp_as_it_is_without_them(job: J
     command = job.command("torch", processes=3, script=(sys.executable, "-c", TRAJECTORY))
     with job.run(*command) as process:
         for size in (3, 2):
-            wait_until(
-                lambda: [r for r in job.events("stepped") if r.get("size") == size][3:], what="steps", timeout=60
-            )
+            seen = [size] * 4
+            wait_until(lambda seen=seen: steps(job)[-4:] == seen, what="steps", timeout=60)
             os.kill(job.events("spawned")[size - 1].get("pid"), signal.SIGKILL)
         assert process.wait(100) == 0, process.output
     assert [record.get("size") for record in job.events("resized")] == [3, 2, 1]

@@ -48,6 +48,7 @@ mpi = pytest.mark.skipif(without_mpi() is not None, reason=str(without_mpi()))
 WAYS = [
     pytest.param("ours", (), id="horovod"),
     pytest.param("stock", ("--adopt",), id="adopt", marks=pytest.mark.soak),
+    pytest.param("engine", ("--engine", "torch"), id="torch", marks=pytest.mark.soak),
     pytest.param("engine", ("--engine", "torchrun"), id="torchrun", marks=pytest.mark.soak),
     pytest.param("engine", ("--engine", "mpirun"), id="mpirun", marks=[pytest.mark.soak, mpi]),
 ]

@@ -15,6 +15,7 @@ FOUND = "found [True, True, 1.5, 'of rank 0', [100, 200], [None, [1]]]"
 
 
 ENGINES = [
+    pytest.param("torchrun", ("--engine", "torch"), marks=pytest.mark.soak, id="torch"),
     pytest.param("torchrun", ("--engine", "torchrun"), marks=pytest.mark.soak, id="torchrun"),
     pytest.param(
         "mpirun",
