@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import signal
 import socket
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -30,6 +32,9 @@ KILL_S: Final = 60.0
 UNDER_HOROVOD: Final = "the same under Horovod, ours"
 ADDED: Final = "a step of DDP: what an elastic world adds, median of 30 pairs"
 PLAIN: Final = "a step of plain DDP"
+SILENCE_S: Final = 4
+STOPPED: Final = f"SIGSTOP to next step, --heartbeat-timeout {SILENCE_S}"
+DIED: Final = "survivor's longest pause as a newcomer dies"
 BAR_HOROVOD: Final = 1.2
 
 
@@ -59,10 +64,11 @@ def peer(trial: Trial, hosts: int) -> Iterator[jobs.Job]:
 
 
 @contextlib.contextmanager
-def in_place(trial: Trial, hosts: int, most: int) -> Iterator[jobs.Job]:
-    """A job of ours with ``--engine torch``."""
-    shape = jobs.Shape(hosts=jobs.HOSTS[:hosts], max_np=most, ours=("--engine", "torch"))
+def in_place(trial: Trial, hosts: int, most: int, *options: str, dies_on: str | None = None) -> Iterator[jobs.Job]:
+    """A job of ours with ``--engine torch``; on the host ``dies_on`` processes die while they join others."""
+    shape = jobs.Shape(hosts=jobs.HOSTS[:hosts], max_np=most, ours=("--engine", "torch", *options))
     command = [sys.executable, str(TRAINEE), str(trial.folder / "stamps"), f"{jobs.TRAINEE_LIMIT_S:g}"]
+    command += [] if dies_on is None else [dies_on]
     with jobs.running(trial, shape, command=command) as job:
         yield job
 
@@ -110,6 +116,31 @@ def measured(trial: Trial, change: Callable[[Trial, jobs.Job], Values], *, hosts
     with under_horovod(trial, hosts, most) as job:
         horovods = change(trial, job)
     return {**ours, UNDER_HOROVOD: horovods[next(iter(ours))]}
+
+
+def stopped(trial: Trial) -> Values:
+    """Stop one of two ranks: nothing but its silence tells."""
+    with in_place(trial, 2, 2, "--heartbeat-timeout", str(SILENCE_S)) as job:
+        job.settle(2, steps_each=trial.pick(*STEPS))
+        since = time.monotonic()
+        os.kill(steps.members(job.stamps())[trial.number % 2].pid, signal.SIGSTOP)
+
+        def step() -> float | None:
+            first = steps.first_at(job.stamps(), size=1, after=since + 1)
+            return None if first is None else first.mono
+
+        return {STOPPED: [job.time_until("step of a world of 1", step, since=since, deadline=KILL_S)]}
+
+
+def dies_as_it_joins(trial: Trial) -> Values:
+    """A newcomer gives its address, and dies before it connects."""
+    with in_place(trial, 1, 2, "--blacklist-cooldown-range", "600", "600", dies_on=jobs.HOSTS[1]) as job:
+        job.settle(1, steps_each=trial.pick(*STEPS))
+        survivor, changed = steps.members(job.stamps())[0].pid, job.set_hosts(jobs.lines(jobs.HOSTS[:2])).mono
+        job.wait_for("the end of the newcomer", lambda: job.records("exited"), timeout=DEADLINE_S)
+        done = len(job.stamps())
+        job.wait_for("more steps", lambda: len(job.stamps()) > done + STEPS[1], timeout=DEADLINE_S)
+        return {DIED: [Timing(steps.stall(job.stamps(), pid=survivor, changed=changed))]}
 
 
 def steady(trial: Trial) -> Values:
@@ -178,6 +209,22 @@ CASES: Final = (
         measure=partial(measured, change=join, hosts=1, most=2),
         repeats=5,
         missing=missing,
+    ),
+    Case(
+        name="torch-stop",
+        about="SIGSTOP of one of 2 workers under --engine torch",
+        figures=(Figure(STOPPED, bar_s=SILENCE_S + 0.3),),
+        measure=stopped,
+        repeats=3,
+        sides=("ours",),
+    ),
+    Case(
+        name="torch-join-dies",
+        about="a newcomer under --engine torch dies after it has given its address",
+        figures=(Figure(DIED, bar_s=2.0),),
+        measure=dies_as_it_joins,
+        repeats=3,
+        sides=("ours",),
     ),
     Case(
         name="torch-step",
