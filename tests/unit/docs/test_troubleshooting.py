@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.words.snapshot import FILE
+
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
 VARIABLE = re.compile(r"…|: |\b\d+\b|\bb\b(?:\[0\])?")
@@ -14,10 +16,8 @@ VARIABLE = re.compile(r"…|: |\b\d+\b|\bb\b(?:\[0\])?")
 
 
 def said() -> str:
-    """The texts of the program, with ``…`` for what is put in and literals in a row as one."""
-    sources = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "hvd_elastic_ext").rglob("*.py")))
-    joined = re.sub(r'"\s*\n\s*f?"', "", sources)
-    return re.sub(r"\{[^{}]*\}|%[sdg]|%\.\df", "…", joined)
+    """The texts of the program, with ``…`` for what is put in."""
+    return re.sub(r"\{[^{}]*\}|%[sdg]|%\.\df", "…", FILE.read_text(encoding="utf-8"))
 
 
 def quotes() -> list[str]:
