@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable
 
 import pytest
 
+from hvd_elastic_ext.core.journal import Record
 from tests.faults.launcher.stepping_jobs import Training, training
 from tests.support import marks
 from tests.support.nethosts import NetHosts
@@ -41,6 +41,12 @@ def answered(training: Training) -> set[int]:
     return {number for each in said for number, words in enumerate(each) if words == "still open"}
 
 
+def unreachable(training: Training, host: str) -> list[Record]:
+    """The strikes for attempts to reach a host that leave it out for a while."""
+    struck = [each for each in training.events("struck") if each.get("host") == host]
+    return [each for each in struck if each.get("cause") == "unreachable" and each.get("host_blocked")]
+
+
 def over_ssh(training: Training, hosts: NetHosts) -> tuple[str, ...]:
     """Let the launcher run on the hosts' network. Return the options with which it can log in to all hosts."""
     training.popen = hosts.launcher.popen
@@ -68,8 +74,7 @@ def test_a_silent_host_is_cut_off_and_returns_with_its_network_link(training: Tr
             assert "nothing was heard from it for" in fenced.get("reason")
             assert 4.5 < fenced.mono - cut_at < 40
             assert training.last("struck").get("subject") == "host h2"
-            tried = re.compile("h2 is blocked for .*: unreachable")
-            training.wait_for("attempts to reach it", lambda: tried.search(process.stderr))
+            training.wait_for("attempts to reach it", lambda: unreachable(training, "h2"))
             training.wait_for_size(1)
             assert training.shown()[-1].user == "quiet,quiet"  # the user's own connections are open and without errors
             assert training.causes() == ["start", "worker failed"]
@@ -98,9 +103,8 @@ def test_unreachable_newcomers_interrupt_no_rank_and_join_when_they_can(
         training.wait_for_size(1)
         training.set_hosts("h1:1", "h2:1", "nowhere:1")
         for host, why in {"h2": "Connection refused", "nowhere": "Could not resolve hostname"}.items():
-            process.wait_for(f"{host} is blocked for .*: unreachable: .*{why}", timeout=60)
-            struck = [record for record in training.events("struck") if record.get("host") == host]
-            assert struck[0].get("cause") == "unreachable"
+            training.wait_for(f"an attempt to reach {host}", lambda host=host: unreachable(training, host))
+            assert why in unreachable(training, host)[0].get("reason")
         training.wait_for_size(1)
         assert training.causes() == ["start"]
         refused = Answer("h2", "Connection refused", "`hvd-elastic doctor --host h2`")

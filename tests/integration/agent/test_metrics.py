@@ -73,6 +73,10 @@ class Agents:
             await self._told.wait()
         return found[0][1]
 
+    async def port(self) -> int:
+        """Where the first host answers."""
+        return int(await self.remark(r"host h1 answers Prometheus at port (\d+)"))
+
     async def end(self) -> None:
         for host in list(self.control.hosts):
             assert self.control.send(host, {"do": "finish"})
@@ -87,7 +91,7 @@ def test_a_real_agent_answers_with_what_runs_there(tmp_path: Path, monkeypatch: 
     async def story() -> None:
         agents = Agents("127.0.0.1:0")
         await agents.start("h1")
-        port = int(await agents.remark(r"host h1 answers Prometheus at port (\d+)"))
+        port = await agents.port()
         first = await asyncio.to_thread(read, port)
         assert first['hvd_elastic_agent_info{host="h1",name="job-1"}'] == "1.0"
         assert first["hvd_elastic_agent_connected"] == "1.0"
@@ -136,7 +140,7 @@ def test_a_launcher_that_takes_an_agent_over_says_anew_where_it_answers(
     async def story() -> None:
         agents = Agents("127.0.0.1:0")
         await agents.start("h1")
-        port = int(await agents.remark(r"host h1 answers Prometheus at port (\d+)"))
+        port = await agents.port()
         await asyncio.to_thread(read, port)
         agents.options["metrics"] = None
         await agents.start("h1")
@@ -154,7 +158,7 @@ def test_an_agent_without_the_library_says_so_once_and_goes_on(tmp_path: Path, m
     async def story() -> None:
         agents = Agents("127.0.0.1:0")
         await agents.start("h1")
-        port = int(await agents.remark(r"host h1 answers Prometheus at port (\d+)"))
+        port = await agents.port()
         for _ in range(2):
             with pytest.raises(urllib.error.HTTPError, match="500") as refused:
                 await asyncio.to_thread(read, port)

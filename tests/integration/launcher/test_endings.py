@@ -85,9 +85,9 @@ def test_a_rank_that_fails_at_each_start_ends_the_job_after_three_and_is_named(l
     options = ("-np", "2", "--blacklist-cooldown-range", "600", "600")
     with launched.run(*options, sys.executable, "train.py") as process:
         assert process.wait(100) == 1, process.output
-    said = "rank 1 on localhost[1] crashed: exit code 3, in 3 starts without a step between"
-    assert launched.events("finished")[-1].get("reason").startswith(said)
-    assert said in process.stderr.splitlines()[-1]
+    reason = launched.events("finished")[-1].get("reason")
+    assert reason.startswith("rank 1 on localhost[1] crashed: exit code 3")
+    assert reason in process.stderr.splitlines()[-1]
     ends = [(record.get("slot"), record.get("cause")) for record in launched.events("exited")]
     assert [cause for slot, cause in ends if slot == 1] == ["crashed"] * 3
     assert {cause for slot, cause in ends if slot == 0} <= {"peer lost", "told to leave"}
@@ -211,7 +211,6 @@ def test_with_restart_from_scratch_a_job_starts_from_the_beginning(launched: Lau
     (begun,) = launched.events("training_restarted")
     assert begun.get("number") == 1
     assert begun.get("steps_lost") >= 5
-    assert "training starts from the beginning (time 1)" in process.stderr
 
 
 @pytest.mark.soak

@@ -116,7 +116,10 @@ def test_hosts_that_cannot_be_reached_cost_this_machine_nothing(nethosts: MakeHo
     journal = directory / "journal.jsonl"
     with hosts.launcher.popen(command(hosts, directory, *words), cwd=directory, env=env) as job:
         wait_for_size(directory, job, 1)
-        job.wait_for("h1 is blocked for .*: unreachable: ssh: connect to host h1", timeout=60)
+        strikes = lambda: [each for each in records(journal, "struck") if each.get("host") == "h1"]  # noqa: E731
+        wait_until(strikes, what="an attempt to reach h1", timeout=60, show=lambda: job.output)
+        assert strikes()[0].get("cause") == "unreachable"
+        assert "ssh: connect to host h1" in strikes()[0].get("reason")
         assert {record.get("host") for record in records(journal, "spawned")} == {"localhost"}
         hosts["h1"].reboot()
         wait_until(lambda: "h1 cannot be used: " in job.stderr, what="h1", timeout=80, show=lambda: job.output)

@@ -46,7 +46,7 @@ def lose(launched: Launched, process: RunningProcess, *hosts: str) -> None:
     left = [line for line in TWO if line.partition(":")[0] not in hosts]
     if not left:  # first, or one of them, which can be reached after all, is used again before the list is read
         launched.set_hosts()
-        launched.wait_for("the list", lambda: "a list without any host" in process.output)
+        launched.wait_for("the list", lambda: not launched.events("published")[-1].get("hosts"))
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in lost:
             with contextlib.suppress(ProcessLookupError):  # what writes a checkpoint ends by itself

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 
 from discover.daemon.loop import DaemonState, decide
 from discover.sources import Observation, Unsettled
-from hvd_elastic_ext.core.errors import BadHosts, SourceUnavailable
+from hvd_elastic_ext.core.errors import HOSTS_KEPT, BadHosts, SourceUnavailable
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.publication import Departure, Publication
 
@@ -74,7 +74,7 @@ def test_looking_twice_at_the_same_is_no_news(look):
 def test_an_error_is_a_problem_and_publishes_nothing():
     decision, reason = decide(0.0, known(a=1), ERROR)
     assert not decision.news
-    assert decision.problem == reason == f"{ERROR}; keeping the hosts known so far"
+    assert decision.problem == reason == f"{ERROR}{HOSTS_KEPT}"
 
 
 def test_what_is_in_doubt_is_followed_and_a_problem():
@@ -137,8 +137,8 @@ def test_new_hosts_are_sorted_and_known_ones_are_not(seen):
 
 
 def test_hosts_are_kept_only_where_some_are_known():
-    assert decide(0.0, DaemonState("life"), ERROR)[1] == "hosts: does not exist"
+    assert decide(0.0, DaemonState("life"), ERROR)[1] == str(ERROR)
     waiting = DaemonState("life", unsettled_since=0.0)
     assert decide(9.0, waiting, HALF)[1] == "hosts: is being written"
     for state in (known(a=1), DaemonState("life", seniority=HostSet.of({"a": 1}))):
-        assert decide(0.0, state, ERROR)[1] == "hosts: does not exist; keeping the hosts known so far"
+        assert decide(0.0, state, ERROR)[1] == f"{ERROR}{HOSTS_KEPT}"

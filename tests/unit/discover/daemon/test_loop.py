@@ -10,7 +10,7 @@ from discover.metrics import Metrics
 from discover.publish.files import PublishFailed
 from discover.publish.server import Health, LatestPublication
 from discover.sources import Observation, Unsettled
-from hvd_elastic_ext.core.errors import BadHosts, SourceUnavailable
+from hvd_elastic_ext.core.errors import HOSTS_KEPT, BadHosts, SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication
 
@@ -113,7 +113,7 @@ def test_a_problem_is_logged_once_and_its_end_too(manual_clock, caplog):
     rig = Rig(manual_clock, A, GONE, GONE, GONE, A)
     rig.run(Note.CHANGED, Note.TICK, Note.TICK, Note.TICK, STOP)
     lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("source:")]
-    assert lines == [f"source: {GONE}; keeping the hosts known so far", "source: recovered"]
+    assert lines == [f"source: {GONE}{HOSTS_KEPT}", "source: recovered"]
 
 
 def test_problems_that_alternate_are_not_logged_at_each_look(manual_clock, caplog):
@@ -140,7 +140,7 @@ def test_a_file_written_forever_becomes_a_problem(manual_clock):
     early: list[bool] = []
     rig.run(Note.CHANGED, *[Note.TICK] * 4, lambda: early.append(rig.vitals.ready()[0]), *[Note.TICK] * 3, STOP)
     assert early == [True]
-    assert rig.vitals.ready() == (False, "in: is being written; keeping the hosts known so far")
+    assert rig.vitals.ready() == (False, f"in: is being written{HOSTS_KEPT}")
 
 
 class Stuck:

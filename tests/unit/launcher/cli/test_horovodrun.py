@@ -126,7 +126,7 @@ def test_a_job_elsewhere_needs_no_horovod_here_and_one_on_this_machine_does(no_h
     assert parse([*ELSEWHERE, "python", "t.py"], {}).options.engine == "horovod"
     with pytest.raises(UsageError, match=r"^Horovod is not installed, and --engine horovod, the default, needs it"):
         parse(["-np", "1", "true"], {})
-    with pytest.raises(UsageError, match=r"--checkpoint-evry is not an option; did you mean --checkpoint-every"):
+    with pytest.raises(UsageError, match=r"^--checkpoint-evry .*--checkpoint-every"):
         parse(["--checkpoint-evry", "5", "true"], {})
     assert parse(["--engine", "torchrun", "-np", "1", "true"], {}).options.engine == "torchrun"
     assert parse(["-np", "1", "true"], {"HVD_ELASTIC_ENGINE": "mpirun"}).options.engine == "mpirun"

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import errno
+import io
 import logging
 from pathlib import Path
 
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.events import EVENTS
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.cli.run import announce, make_checkpoint_folder, unused_checkpoints
+from hvd_elastic_ext.core.journal import read
+from hvd_elastic_ext.launcher.cli.listeners import Listeners
+from hvd_elastic_ext.launcher.cli.run import announce, journal_on, make_checkpoint_folder, unused_checkpoints
 from hvd_elastic_ext.launcher.cli.run_options import parse
 from hvd_elastic_ext.launcher.folder.state_json import Saved
 
@@ -84,3 +88,11 @@ def test_what_somebody_may_have_to_act_on_is_a_warning_and_what_has_no_line_is_n
     announce("cleared", 7, {"host": "b", "reason": "by hand"})
     announce("blocked", 7, {"host": "b", "for_s": None, "reason": "by hand"})
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
+
+
+def test_what_is_journalled_is_told_in_the_line_of_its_event(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    sink, woke = io.StringIO(), {"slept_s": 5.0, "reason": "a host came"}
+    journal_on(sink, Listeners()).record("woke", generation=7, **woke)
+    assert [record.event for record in read(sink.getvalue().splitlines())] == ["woke"]
+    assert [record.getMessage() for record in caplog.records] == [EVENTS["woke"].line(woke)]

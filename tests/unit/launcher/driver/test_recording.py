@@ -189,7 +189,7 @@ def test_missing_lines_of_a_recording_are_named_and_not_taken_for_a_defect(
 
 def test_an_abbreviated_option_of_events_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["events", "--rep", "file"]) == 2
-    assert "--rep is not an option; did you mean --replay?" in capsys.readouterr().err
+    assert "--replay?" in capsys.readouterr().err.splitlines()[0]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.core.errors import BadHosts, SourceUnavailable
+from hvd_elastic_ext.core.errors import HOSTS_KEPT, BadHosts, SourceUnavailable
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.publication import Departure, Publication
@@ -131,7 +131,7 @@ def test_only_where_hosts_are_known_a_source_that_fails_leaves_them() -> None:
     assert feed.reason == "here: no answer"
     feed.offer(publication(1, a=1))
     feed.refuse(SourceUnavailable("here", "no answer"))
-    assert feed.reason == "here: no answer; keeping the hosts known so far"
+    assert feed.reason == f"here: no answer{HOSTS_KEPT}"
     assert [line["reason"] for line in lines(sink, "refused")][-1] == feed.reason
 
 
@@ -142,5 +142,5 @@ def test_a_refusal_after_an_empty_list_says_whether_earlier_hosts_stay_in_use(ke
     feed.offer(publication(1, a=1))
     feed.offer(publication(2))
     feed.refuse(SourceUnavailable("hosts", "does not exist"))
-    assert feed.reason == "hosts: does not exist" + ("; keeping the hosts known so far" if keeps else "")
+    assert feed.reason == "hosts: does not exist" + (HOSTS_KEPT if keeps else "")
     assert lines(sink, "refused")[-1].get("kept", False) is keeps
