@@ -19,7 +19,7 @@ import yaml
 from hvd_elastic_ext.install.manifest import autoscaler
 from hvd_elastic_ext.io.kube.access import Access
 from hvd_elastic_ext.io.kube.client import Timeout
-from hvd_elastic_ext.io.kube.errors import ApiError
+from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 from hvd_elastic_ext.launcher.sleep.replica_requests import BEFORE, COST, DELETION_COST, Pod, workload
 from hvd_elastic_ext.launcher.sleep.replicas import Replicas
 from tests.contract.kube.conftest import KUBECONFIG, SERVERS, Space, _ours, api, eventually, space
@@ -348,8 +348,9 @@ def test_a_server_that_is_away_or_hangs_is_told_as_such(kube: KubeServer, tmp_pa
 
 
 def test_credentials_that_are_away_are_told_as_such(tmp_path: Path) -> None:
-    with pytest.raises(ApiError, match="credentials cannot be read"):
+    with pytest.raises(ApiError, match="nowhere") as told:
         Replicas(Access(str(tmp_path / "nowhere")), workload("mpijob/digits")).look()
+    assert told.value.reason is Reason.NO_CREDENTIALS
 
 
 def test_a_redirect_is_not_followed_with_the_token(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from hvd_elastic_ext.core.events import EVENTS
 from hvd_elastic_ext.demo.command import Plan, plan_of, run_demo
 from hvd_elastic_ext.demo.job import Folder
 from hvd_elastic_ext.demo.scenario import Event, Watch
@@ -65,7 +66,7 @@ def check_that_the_page_is_there_and_its_token_nowhere(out: Path, text: str) -> 
 
 def check_that_nobody_noticed_the_launchers_death(report: JobReport) -> None:
     at = [i for i, row in enumerate(report.rows) if row.event == "started"]
-    assert [report.rows[i].cause for i in at] == ["the launcher was started again"]
+    assert [report.rows[i].cause for i in at] == [EVENTS["started"].says({})]
     before, after = report.rows[at[0] - 1], report.rows[at[0] + 1]
     assert "steps done meanwhile" in report.rows[at[0]].note
     # No world was formed for it, and nobody rolled back: the next that happens is what the script does next.

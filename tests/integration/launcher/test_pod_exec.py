@@ -233,7 +233,7 @@ def test_credentials_that_never_come_do_not_block_a_start_for_ever(pods: KubeSer
         first = await transport.start(HOST, b"x\n", remark=print)
         assert await asyncio.to_thread(slow.asked.acquire, timeout=60)
         second = await transport.start(HOST, b"x\n", remark=print)
-        assert "credentials cannot be read: what reads them has not ended for 0.2 s" in refused(await second.wait())
+        assert "what reads them has not ended for 0.2 s" in refused(await second.wait())
         first.close()
         slow.may.set()
 
@@ -515,4 +515,4 @@ def test_without_a_cluster_the_error_names_where_it_looked(tmp_path: Path, monke
 
 def test_missing_credentials_make_a_host_unreachable(tmp_path: Path) -> None:
     words = refused(ended(to_pods(Access(account=tmp_path))))
-    assert "credentials cannot be read" in words
+    assert f"{tmp_path}: " in words

@@ -86,7 +86,7 @@ def test_a_change_that_comes_while_a_world_forms_is_not_lost(launched: Launched)
         ),
         (
             ("-np", "1", "--rsh", "ssh", *ENDLESS),
-            ["no agent could be started on localhost: ", "ssh: No such file"],
+            ["localhost: ", "ssh: No such file"],
         ),
     ],
     ids=["script fails", "no command", "few slots", "no interface", "no discovery script", "no ssh"],

@@ -102,7 +102,7 @@ def test_the_files_are_kept_and_verified_as_any_checkpoint_and_exported_as_they_
 @pytest.mark.soak
 @pytest.mark.parametrize(
     ("wrong", "why"),
-    [("raises", "save of checkpoint= failed: OSError: the license server is away"), ("none", "has written no file")],
+    [("raises", "OSError: the license server is away"), ("none", "has written no file")],
 )
 def test_a_save_that_fails_costs_the_checkpoint_and_no_training(launched: Launched, wrong: str, why: str) -> None:
     launched.set_hosts("localhost:1")

@@ -76,8 +76,10 @@ def test_lost_lines_are_announced_once_counted_and_so_is_the_end_of_it(
         wait_until(lambda: disk.writes == 1 and not lines._outlet._size, what="the thread", timeout=60)
     lines.close()
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    lost = "the journal cannot be written (No space left on device); the job goes on, and lines are lost"
-    assert said == [lost, "the journal can be written again"] * 2
+    assert [line.partition(" (")[0] for line in said] == [
+        "the journal cannot be written",
+        "the journal can be written again",
+    ] * 2
     assert [dropped for _, dropped in written(disk)] == [None, 3, None, 1]
 
 

@@ -21,6 +21,7 @@ def known(*pods):
 
 
 A, B = pod("a", 3), pod("b", 4)
+MISSED = "the watch missed a change: it did not tell of "
 AHEAD = ApiError.of_status({"message": "Too large resource version"}, code=504)
 
 
@@ -103,7 +104,7 @@ def test_a_watch_that_stays_behind_is_ended(rig):
     audit, _, clock = rig(watched, listing(50, A, B))
     audit.turn()
     assert clock.waited == [WATCH_LAG]
-    assert watched.relists == ["the watch missed a change: it did not tell of pod n/b"]
+    assert watched.relists == [f"{MISSED}pod n/b"]
     assert watched.confirmed == 0
 
 
@@ -176,7 +177,7 @@ def test_what_only_the_store_knows_is_compared_too(rig):
     watched = Watched(A, version="50")
     audit, _, _ = rig(watched, AHEAD, listing(60, A, B))
     audit.turn()
-    assert watched.relists == ["the watch missed a change: it did not tell of pod n/b"]
+    assert watched.relists == [f"{MISSED}pod n/b"]
 
 
 def test_a_store_restored_to_the_same_pods_is_found(rig):
@@ -211,7 +212,7 @@ def test_many_pods_are_listed_from_the_store_only(rig, manual_clock):
     looks(audit, watched, manual_clock, until=200.0)
     assert [request.ask for request in script.requests] == [RequestKind.UNPAGED]  # one that failed is not repeated
     looks(audit, watched, manual_clock, until=120.0)
-    assert watched.relists == ["the watch missed a change: it did not tell of the end of pod n/w-0"]
+    assert watched.relists == [f"{MISSED}the end of pod n/w-0"]
 
 
 def test_a_restored_store_is_found_with_many_pods_too(rig, manual_clock):

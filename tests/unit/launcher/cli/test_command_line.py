@@ -111,7 +111,7 @@ def test_variables_before_the_program_are_those_of_its_processes(tmp_path: Path)
     assert dict(parse(["-np", "1", "--", "FOO=1", "true"], {}).variables) == {"FOO": "1"}
     with pytest.raises(UsageError, match="no command was given"):
         parse(["-np", "1", "FOO=1"], {})
-    with pytest.raises(UsageError, match="HOROVOD_AUTOTUNE=1 cannot be used in an elastic job"):
+    with pytest.raises(UsageError, match=r"^HOROVOD_AUTOTUNE=1 "):
         parse(["-np", "1", "HOROVOD_AUTOTUNE=1", "true"], {})
 
 

@@ -64,7 +64,8 @@ def failing(kind: type[Failing] = Failing, **more: object) -> type[Failing]:
     return type(kind.__name__, (kind,), more)
 
 
-ENDS = "rank 1 on a[1] crashed: exit code 3, in 3 starts without a step between"
+IN_VAIN = "in 3 starts without a step"
+ENDS = f"rank 1 on a[1] crashed: exit code 3, {IN_VAIN} between"
 TOO_FEW = f"{ENDS}; slots left without a[1]: 1, needed: 2; its output, if any, is in the lines that begin with [1]"
 NAMED = f"start a:2 least=2; fails {ENDS}; over; is struck.subject slot 1 of a, slot 1 of a"
 
@@ -127,13 +128,13 @@ def test_a_slot_without_which_enough_are_left_is_blocked_and_the_others_train() 
     )
     assert {event["subject"] for event in cluster.events("struck")} == {"slot 1 of b"}
     last = cluster.events("struck")[2]
-    assert (last["cooldown_s"], last["reason"]) == (300.0, "crashed: killed by SIGSEGV, in 3 starts without a step")
+    assert (last["cooldown_s"], last["reason"]) == (300.0, f"crashed: killed by SIGSEGV, {IN_VAIN}")
     assert len(cluster.events("struck")) == 3
     assert cluster.clock.mono() - cluster.events("struck")[0]["mono"] > 60.0
 
 
 def test_an_error_that_follows_its_rank_to_another_host_ends_the_job() -> None:
-    text = "start a:1 b:1 c:1 least=2; fails in 3 starts without a step between; fails it came on 2 hosts; over"
+    text = f"start a:1 b:1 c:1 least=2; fails {IN_VAIN} between; fails it came on 2 hosts; over"
     cluster = play(text, failing(bad=1))
     assert len(cluster.events("resized")) <= 5
 
@@ -153,9 +154,8 @@ def test_a_rank_that_fails_before_it_asks_for_a_world_while_another_is_still_imp
             else:
                 super().parks(process)
 
-    said = "rank 1 on a[1] crashed: exit code 3, in 3 starts without a step between"
     for kind in (Early, Late):
-        cluster = play(f"start a:2 least=2; fails {said}; over", kind)
+        cluster = play(f"start a:2 least=2; fails {ENDS}; over", kind)
         assert cluster.clock.mono() < 125.0
         assert {event["slot"] for event in cluster.events("exited")} >= {1}
         assert {event["subject"] for event in cluster.events("struck")} == {"slot 1 of a"}

@@ -262,8 +262,8 @@ def test_after_a_full_disk_the_files_of_output_go_on_with_a_mark_and_the_index_f
     assert file.read_text() == "one\nlos\n[hvd-elastic: 2 lines (14 characters) are missing here]\ntwo\n"
     marks = [parse_mark(line) for line in (tmp_path / INDEX).read_text().splitlines()]
     assert [(mark.host, mark.at) for mark in marks if mark is not None] == [("a", 0), ("b", 7)]
-    assert caplog.messages == [
-        f"{file} cannot be written (No space left on device); the job goes on, and lines are lost",
+    assert [line.partition(" (")[0] for line in caplog.messages] == [
+        f"{file} cannot be written",
         f"{file} can be written again",
     ]
 
