@@ -87,6 +87,35 @@ def test_a_failed_probe_is_repeated_after_its_pause_and_not_before(rig):
     wait_until(lambda: follow(rig, 1).admit(host(1)), what="admitted", timeout=DEADLINE)
 
 
+def test_a_host_is_refused_with_the_reason_until_it_answers_and_admitted_while_its_pod_is_there(rig):
+    before = follow(rig, 1)
+    rig.fail_next()
+    waits(rig)
+    assert follow(rig, 1).refused == {"uid-1": CLOSED}
+    rig.clock.advance(FIRST_PAUSE)
+    rig.fail_next("")
+    waits(rig)
+    after = follow(rig, 1)
+    assert after.admit(host(1))
+    assert after.refused == {}
+    assert not before.admit(host(1)), "answers stay what they were"
+    assert rig.probe.follow([], there={"uid-1"}).admit(host(1)), "also while it is not asked for"
+    assert not rig.probe.follow([], there={"another"}).admit(host(1)), "whose pod is gone is forgotten"
+
+
+@pytest.mark.parametrize("again", [Host("h1", 1, "uid-1b"), Host("h1", 1, "uid-1", life="another")])
+def test_rule_22_a_new_uid_or_container_is_asked_anew_though_its_name_answered(rig, again):
+    there = {"uid-1", again.uid}
+    follow(rig, 1)
+    rig.fail_next("")
+    waits(rig)
+    assert follow(rig, 1).admit(host(1))
+    assert not rig.probe.follow([again], there=there).admit(again)
+    rig.fail_next("")
+    waits(rig)
+    assert rig.probe.follow([again], there=there).admit(again)
+
+
 def test_at_most_so_many_are_probed_at_a_time_and_all_in_the_end():
     rig = Rig(most=3)
     try:
@@ -170,7 +199,7 @@ def test_one_that_keeps_failing_is_named_once(rig, caplog):
     ]
 
 
-def test_stopping_does_not_wait_for_one_that_hangs(rig):
+def test_stopping_does_not_wait_for_one_that_hangs_and_its_answer_is_not_told(rig):
     clock = SystemClock()
     follow(rig, 1)
     _, answer = rig.network.next()
@@ -179,6 +208,8 @@ def test_stopping_does_not_wait_for_one_that_hangs(rig):
     took = clock.mono() - began
     answer.put("")
     assert took < 1.9, f"{took:.1f} s"
+    waits(rig)
+    assert not rig.told.acquire(blocking=False)
 
 
 def test_a_name_that_does_not_resolve_is_said_to_be_that(monkeypatch):
@@ -189,6 +220,16 @@ def test_a_name_that_does_not_resolve_is_said_to_be_that(monkeypatch):
     assert (
         connect_error("w-0.job.ns.svc", 22, timeout=1.0) == "w-0.job.ns.svc does not resolve: name or service not known"
     )
+
+
+def test_a_port_refuses_until_somebody_listens():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        refused = f"127.0.0.1 (127.0.0.1) port {port}: connection refused"
+        assert connect_error("127.0.0.1", port, timeout=10.0) == refused
+        listener.listen()
+        assert connect_error("127.0.0.1", port, timeout=10.0) == ""
 
 
 def test_a_port_that_does_not_answer_is_given_up_in_time():
