@@ -13,7 +13,7 @@ from typing import Any
 from discover.watch.audit import WatchAudit
 from discover.watch.cluster import Cluster, Timeouts
 from discover.watch.collection import Collection, Request
-from discover.watch.reflector import NODES, PODS, Reflector, Resource
+from discover.watch.reflector import PODS, Reflector
 from hvd_elastic_ext.io.kube.access import Access
 from tests.support.kube.server import KubeServer
 from tests.support.waiting import wait_until
@@ -41,13 +41,12 @@ class HurriedClock:
 class Counting:
     """A collection that remembers what was asked of it: a server that refuses connections cannot count them."""
 
-    def __init__(self, inner: Collection, clock: HurriedClock) -> None:
+    def __init__(self, inner: Collection) -> None:
         self._inner = inner
-        self._clock = clock
-        self.requests: list[tuple[float, Request]] = []
+        self.requests: list[Request] = []
 
     def open(self, request: Request) -> Generator[bytes, None, None]:
-        self.requests.append((self._clock.mono(), request))
+        self.requests.append(request)
         return self._inner.open(request)
 
     def __getattr__(self, name: str) -> Any:
@@ -57,25 +56,21 @@ class Counting:
 class Follower:
     """``asked``: the requests so far."""
 
-    def __init__(self, collection: Collection, resource: Resource, clock: HurriedClock) -> None:
+    def __init__(self, collection: Collection, clock: HurriedClock) -> None:
         self.clock = clock
-        self.collection = Counting(collection, clock)
+        self.collection = Counting(collection)
         self.counted = CountedMetrics()
         self.reflector = Reflector(
-            self.collection, resource, lambda _: None, clock=clock, draw=random.random, metrics=self.counted
+            self.collection, PODS, lambda _: None, clock=clock, draw=random.random, metrics=self.counted
         )
 
     @property
     def asked(self) -> list[str]:
-        return [request.ask.name for _, request in self.collection.requests]
+        return [request.ask.name for request in self.collection.requests]
 
     @property
     def versions(self) -> list[str]:
-        return [request.version for _, request in self.collection.requests]
-
-    def attempts(self, since: float, seconds: float) -> int:
-        """However late it is by now."""
-        return sum(since <= at < since + seconds for at, _ in self.collection.requests)
+        return [request.version for request in self.collection.requests]
 
     @property
     def names(self) -> set[str]:
@@ -93,18 +88,16 @@ def followed(
     where: Path | KubeServer,
     folder: Path,
     *,
-    resource: Resource = PODS,
     clock: HurriedClock | None = None,
     timeouts: Timeouts | None = None,
     access: Access | None = None,
 ) -> Iterator[Follower]:
-    """Follow the pods (or nodes) of a server, by the admin's token unless a kubeconfig is given."""
+    """Follow the pods of a server, by the admin's token unless a kubeconfig is given."""
     if access is None:
         kubeconfig = where.kubeconfig(folder / "kubeconfig") if isinstance(where, KubeServer) else where
         access = Access(str(kubeconfig))
     cluster = Cluster(access, timeouts=timeouts or Timeouts())
-    collection = cluster.nodes() if resource is NODES else cluster.pods("default", lambda: "job=job")
-    follower = Follower(collection, resource, clock or HurriedClock())
+    follower = Follower(cluster.pods("default", lambda: "job=job"), clock or HurriedClock())
     follower.reflector.start()
     try:
         yield follower

@@ -16,10 +16,10 @@ from discover.verdicts.damping import DampingLimits
 from discover.verdicts.signals import BUILT_IN
 from discover.verdicts.verdicts import Selector
 from discover.watch.cluster import Cluster
-from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import BadHosts, SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.io.kube.access import Access
+from tests.contract.discover.followed_server import HurriedClock
 from tests.support.kube import bodies
 from tests.support.kube.server import KubeServer
 from tests.support.waiting import wait_until
@@ -73,7 +73,7 @@ class Pods:
         self.kube.put("nodes", bodies.node("node-0"))
         self.put({"a": 1})
         self.where = f"pods of namespace default at {self.kube.url}"
-        clock = SystemClock()
+        clock = HurriedClock(10.0)
         rules = HostRules(operator=operator_named("custom"), host_name="{name}")
         self.source = KubernetesSource(
             Cluster(Access(str(self.kube.kubeconfig(directory / "kubeconfig")))),

@@ -18,7 +18,7 @@ from hvd_elastic_ext.core.errors import SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.io.kube.errors import ApiError, Reason
 from tests.support.waiting import wait_until
-from tests.unit.discover.scripted_collection import Scripted, listing, node, pod
+from tests.unit.discover.scripted_collection import Scripted, event, listing, node, pod
 
 REFUSED = ApiError(Reason.UNREACHABLE, "connection refused")
 READY = {"conditions": [{"type": "Ready", "status": "True"}], "podIP": "10.0.0.1"}
@@ -64,16 +64,17 @@ class Held(Scripted):
 class FakeCluster:
     host = "https://there"
 
-    def __init__(self, clock, pods, nodes, *, job=None) -> None:
+    def __init__(self, clock, pods, nodes, *, job=None, beside=REFUSED) -> None:
         self.clock = clock
         self.of_pods, self.of_nodes, self.of_job = Held(clock, *pods), Held(clock, *nodes), job
+        self.beside = beside
         self.exists: dict[str, bool] = {}
         self.selectors: list[str] = []
         self._first = True
 
     def pods(self, namespace, selector):
         if not self._first:
-            return Scripted(self.clock, REFUSED)  # the look beside the watch, which finds nothing out
+            return Scripted(self.clock, self.beside)  # the look beside the watch
         self._first = False
         script, opened = self.of_pods, self.of_pods.open
         script.open = lambda request: (self.selectors.append(selector()), opened(request))[1]
@@ -92,9 +93,9 @@ class FakeCluster:
 
 
 class Rig:
-    def __init__(self, clock, *, pods, nodes=None, job=None, operator="mpi", settle=0.0) -> None:
+    def __init__(self, clock, *, pods, nodes=None, job=None, operator="mpi", settle=0.0, beside=REFUSED) -> None:
         self.clock = clock
-        self.cluster = FakeCluster(clock, pods, nodes or [listing(5, healthy())], job=job)
+        self.cluster = FakeCluster(clock, pods, nodes or [listing(5, healthy())], job=job, beside=beside)
         rules = HostRules(operator=operator_named(operator))
         self.metrics = Metrics(clock)
         self.changes = 0
@@ -169,6 +170,40 @@ def test_rule_06_a_server_that_is_away_leaves_what_was_known_in_doubt(rig):
     one.clock.advance(11.0)
     doubt = one.sees("a.j.n.svc", "b.j.n.svc").doubt
     assert "connection refused; keeping what was known of them" in doubt
+
+
+def lists(of: Scripted) -> int:
+    return sum(request.ask.name != "WATCH" for request in of.requests)
+
+
+def test_what_no_watch_tells_is_found_by_a_list_beside_it(rig):
+    three = listing(20, worker("a", 3), worker("b", 4), worker("c", 15))
+    one = rig(pods=[TWO, [], three], beside=three).start()
+    one.sees("a.j.n.svc", "b.j.n.svc")
+    wait_until(lambda: one.clock.advance(1.0) or lists(one.cluster.of_pods) == 2, what="another list")
+    one.sees("a.j.n.svc", "b.j.n.svc", "c.j.n.svc")
+
+
+def test_a_server_that_was_set_back_is_asked_for_pods_and_nodes_again(rig):
+    ahead = ApiError.of_status({"message": "Too large resource version"}, code=504)
+    one = rig(pods=[TWO, [], TWO], nodes=[listing(5, healthy()), [], listing(5, healthy())], beside=ahead).start()
+    one.sees("a.j.n.svc", "b.j.n.svc")
+    both = (one.cluster.of_pods, one.cluster.of_nodes)
+    wait_until(lambda: one.clock.advance(1.0) or [lists(each) for each in both] == [2, 2], what="another list of each")
+
+
+def test_rule_21_nodes_that_fall_silent_together_are_listed_again_while_their_hosts_stay(rig):
+    silent = {**node("node", 9), "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
+    one = rig(pods=[TWO, [], TWO], nodes=[listing(5, healthy()), [], listing(9, silent)]).start()
+    one.sees("a.j.n.svc", "b.j.n.svc")
+    assert one.cluster.of_nodes.watched.wait(10)
+    one.cluster.of_nodes.news.append(event("MODIFIED", silent))
+    wait_until(
+        lambda: one.sees("a.j.n.svc", "b.j.n.svc") and lists(one.cluster.of_nodes) == lists(one.cluster.of_pods) == 2,
+        what="another list of each",
+    )
+    one.clock.advance(DampingLimits().damper)
+    one.sees()
 
 
 def test_the_first_look_waits_for_the_job_and_its_slots(rig):
@@ -254,13 +289,13 @@ def test_looks_follow_at_once_in_a_burst_and_are_limited_under_constant_change(l
         manual_clock.advance(0.01)
         box.end(0.01)
     begun, looks = manual_clock.mono(), len(calls)
-    while manual_clock.mono() < begun + 10.0:
+    while manual_clock.mono() < begun + 4.0:
         box.note(True)
         wait_until(lambda: box._notified or manual_clock.advance(0.005), what="the call", interval=0.0005)
         box.begin()
         manual_clock.advance(0.01)
         box.end(0.01)
-    share = (len(calls) - looks) * 0.01 / 10.0
+    share = (len(calls) - looks) * 0.01 / 4.0
     assert 0 < share < 1.2 * CPU_SHARE
     manual_clock.advance(60.0)
     box.note(True)

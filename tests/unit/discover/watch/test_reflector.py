@@ -70,6 +70,16 @@ def test_rule_03_an_expired_page_publishes_nothing_and_leads_to_a_whole_list(man
     assert rig.known == {"a": "3", "b": "4"}
 
 
+def test_rule_03_half_a_list_is_not_told(manual_clock):
+    whole = b"".join(TWO)
+    half = [whole[: len(whole) - 20], ApiError(Reason.SILENT, "no data arrives")]
+    rig = Rig(manual_clock, half, TWO, [LIVE])
+    rig.turns(1)
+    assert (rig.news, rig.known) == (0, {})
+    rig.turns(1)
+    assert rig.known == {"a": "3", "b": "4"}
+
+
 def test_what_is_known_is_the_same_mapping_until_an_object_changes(manual_clock):
     known = []
     rig = Rig(manual_clock, TWO)
