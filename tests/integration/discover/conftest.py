@@ -1,14 +1,47 @@
-"""Real hvd-discover processes, and a client for their socket."""
+"""Daemons in processes of their own or in this one, and a client for their socket."""
 
 import contextlib
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from discover.cli import settings_from
+from discover.daemon import assembly
+from discover.daemon.loop import EventQueue
+from hvd_elastic_ext.core.clock import Clock
 from tests.support.processes import RunningProcess, run_process
 from tests.support.serving import UnixConnection
+
+
+class DaemonHere(threading.Thread):
+    """A daemon in this process. A start takes no second, and its log is pytest's; it gets no signals."""
+
+    def __init__(self, options: Sequence[object], clock: Clock | None) -> None:
+        super().__init__(name="daemon")
+        self._clock = clock
+        self._settings = settings_from([*map(str, options)], {})
+        self._inbox = EventQueue()
+        self._code: int | None = None
+
+    def run(self) -> None:
+        self._code = assembly.serve(self._settings, life="test", inbox=self._inbox, clock=self._clock)
+
+    def wait(self, timeout: float) -> int | None:
+        """Return the exit code."""
+        self.join(timeout)
+        assert not self.is_alive(), f"the daemon still runs after {timeout:g} s"
+        return self._code
+
+    def __enter__(self) -> "DaemonHere":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._inbox.end("the test is over", 0)
+        self.join()
 
 
 class Place:
@@ -36,6 +69,9 @@ class Place:
 
     def serve_as(self, options: Sequence[object]) -> contextlib.AbstractContextManager[RunningProcess]:
         return self.run_as(["--listen", f"unix://{self.socket}", *options])
+
+    def serve_here(self, options: Sequence[object], *, clock: Clock | None = None) -> DaemonHere:
+        return DaemonHere(["--listen", f"unix://{self.socket}", *options], clock)
 
     def get(self, target: str) -> tuple[int, str]:
         with contextlib.closing(UnixConnection(self.socket)) as connection:

@@ -1,4 +1,6 @@
-"""Connections of another user: ``python many_connections.py HOST PORT COUNT drip|deaf``. Prints "there" when all exist.
+"""Connections of another user: ``python many_connections.py HOST PORT COUNT drip|deaf``.
+
+It prints "round" when all exist, and each time that all were used.
 
 ``drip`` sends a byte of a request from time to time. ``deaf`` sends requests and reads no answer. A connection that the
 server closes is opened again.
@@ -14,7 +16,7 @@ import sys
 import time
 
 NOBODY = 65534
-ROUND_S = 2.0
+ROUND_S = 1.0
 """Seconds for one round over all connections. Each is used rarely: only their number should be a load."""
 
 WORDS = {
@@ -31,18 +33,16 @@ def main(host: str, port: int, count: int, how: str) -> None:
         os.setgid(NOBODY)
         os.setuid(NOBODY)
     crowd = [_connected(host, port) for _ in range(count)]
-    told = False
+    pause = 0.0
     while True:
         for place, connection in enumerate(crowd):
             if not _spoke(connection, how):
                 connection.close()
                 crowd[place] = _connected(host, port)
                 _spoke(crowd[place], how)
-            if told:
-                time.sleep(ROUND_S / count)
-        if not told:
-            print("there", flush=True)
-            told = True
+            time.sleep(pause)
+        print("round", flush=True)
+        pause = ROUND_S / count
 
 
 def _connected(host: str, port: int) -> socket.socket:

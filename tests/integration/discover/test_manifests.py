@@ -88,14 +88,14 @@ def hosts(cluster: Cluster) -> set[str]:
 
 
 def test_with_every_file_it_follows_the_jobs_own_workers_is_refused_nothing_and_ends_with_the_launcher(
-    cluster: Cluster,
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.server.apply(_nodes_for(cluster.account))
-    with cluster.place.serve_as(cluster.command()) as daemon:
+    with cluster.place.serve_here(cluster.command()) as daemon:
         wait_until(lambda: cluster.published() == hosts(cluster), what="the hosts", timeout=60, show=cluster.published)
         wait_until(lambda: cluster.server.watches("nodes"), what="the watch of nodes", timeout=60)
         assert cluster.metric("node_watch_enabled") == 1.0
-        assert cluster.server.counts.answers(403) == 0, daemon.stderr
+        assert cluster.server.counts.answers(403) == 0, caplog.text
         if cluster.name in ("mpijob-older.yaml", "trainingjob.yaml"):  # where the daemon is an ordinary container
             cluster.server.put("pods", launcher(running=False))
             assert daemon.wait(timeout=60) == 0
@@ -104,7 +104,7 @@ def test_with_every_file_it_follows_the_jobs_own_workers_is_refused_nothing_and_
 
 @pytest.mark.parametrize("cluster", ["mpijob.yaml"], indirect=True)
 def test_rule_16_without_the_administrators_file_it_does_without_nodes(cluster: Cluster) -> None:
-    with cluster.place.serve_as(cluster.command()):
+    with cluster.place.serve_here(cluster.command()):
         wait_until(lambda: cluster.published() == hosts(cluster), what="the hosts", timeout=60, show=cluster.published)
         assert cluster.metric("node_watch_enabled") == 0.0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -15,21 +16,24 @@ from tests.support.waiting import wait_until
 
 __all__ = ["kube"]
 
+discovery = pytest.importorskip("horovod.runner.elastic.discovery", reason="needs Horovod: run scripts/setup")
 elastic_driver = pytest.importorskip("horovod.runner.elastic.driver", reason="needs Horovod: run scripts/setup")
 
 DEADLINE = 90.0
 
 
+COOLDOWN = (600, 601)
+
+
 class Job:
     """What `horovodrun` keeps of a job, with workers that do nothing until they are told to end."""
 
-    def __init__(self, script: str, *, cooldown: tuple[int, int]) -> None:
-        from horovod.runner.elastic.discovery import HostDiscoveryScript
-
+    def __init__(self, script: str) -> None:
         self._ended = threading.Event()
         self._failing: dict[str, threading.Event] = {}
+        found = discovery.HostDiscoveryScript(script, 1)
         self.driver = elastic_driver.ElasticDriver(
-            Mock(), HostDiscoveryScript(script, 1), min_num_proc=1, max_num_proc=8, timeout=60, cooldown_range=cooldown
+            Mock(), found, min_num_proc=1, max_num_proc=8, timeout=60, cooldown_range=COOLDOWN
         )
 
     def start(self, size: int) -> None:
@@ -84,14 +88,16 @@ def test_rule_29_stock_horovod_is_scaled_from_two_to_four_to_one_and_takes_a_hos
     place, kube, monkeypatch
 ):
     monkeypatch.setattr(elastic_driver, "DISCOVER_HOSTS_FREQUENCY_SECS", 0.1)
+    ahead = [0.0]
+    monkeypatch.setattr(discovery, "time", SimpleNamespace(time=lambda: time.time() + ahead[0]))
     kube.put("nodes", bodies.node("n-0"))
     kube.put("mpijobs", bodies.mpi_job("job", workers=2))
     script = place.directory / "discover_hosts.sh"
     options = ["--source", "kubernetes", "--kubeconfig", kube.kubeconfig(place.directory / "config"), "--job", "job"]
     options += ["--admission-probe", "none", "--settle", "0.1", "--hosts-file", place.hosts, "--script", script]
-    with Workers(kube, "job", nodes=["n-0"]) as operator, place.serve_as(options):
+    with Workers(kube, "job", nodes=["n-0"]) as operator, place.serve_here(options):
         wait_until(lambda: (place.published() or "").count("\n") == 2, what="two hosts", timeout=DEADLINE)
-        job = Job(str(script), cooldown=(5, 6))  # the world without it is looked at before
+        job = Job(str(script))
         try:
             job.start(2)
             assert job.world == set(hosts(0, 1))
@@ -102,6 +108,7 @@ def test_rule_29_stock_horovod_is_scaled_from_two_to_four_to_one_and_takes_a_hos
             job.fail(failed)
             assert job.world == set(hosts(0, 1, 2))
             assert failed in place.published()  # it is Horovod who blocked it, for a time
+            ahead[0] = COOLDOWN[1]
             job.knows(*hosts(0, 1, 2, 3))
             assert job.next_world() == set(hosts(0, 1, 2, 3))
             operator.scale(1)

@@ -1,14 +1,15 @@
-"""The daemon as a process, under the rights of the manifests: what it writes to the API server."""
+"""The daemon under the rights of the manifests: what it writes to the API server."""
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import re
-import time
-from collections.abc import Callable
-from typing import Any
 
+import pytest
+
+from discover.cli import main
 from discover.reap.reaper import ReapLimits
+from tests.contract.discover.followed_server import HurriedClock
 from tests.integration.discover.conftest import Place
 from tests.support.kube import bodies, cluster_events
 from tests.support.kube.fixtures import kube
@@ -33,8 +34,8 @@ class Job:
             server.put("nodes", bodies.node(f"n-{number}"))
         server.put("mpijobs", bodies.mpi_job("digits", workers=3))
 
-    def workers(self, stop: Callable[[Any], None] = lambda pod: None) -> Workers:
-        return Workers(self.server, "digits", nodes=["n-0", "n-1", "n-2"], stop=stop)
+    def workers(self) -> Workers:
+        return Workers(self.server, "digits", nodes=["n-0", "n-1", "n-2"])
 
     def options(self, *more: str) -> list[object]:
         token = self.server.access.issue_for("default", "hvd-launcher-digits")
@@ -68,53 +69,24 @@ def host(number: int) -> str:
     return f"digits-worker-{number}.digits.default.svc:1"
 
 
-def test_an_evicted_worker_is_recorded_deleted_made_again_and_a_host_again(place: Place, kube: KubeServer) -> None:
+def test_an_evicted_worker_is_recorded_deleted_made_again_and_a_host_again(
+    place: Place, kube: KubeServer, caplog: pytest.LogCaptureFixture
+) -> None:
     """Failed pods are never made again, and so the job would be one worker short for good."""
-    job = Job(place, kube, "reap.yaml")
-    with job.workers(), place.serve_as(job.options("--reap-failed", "--hosts-file", str(place.hosts))) as daemon:
+    caplog.set_level(logging.INFO)
+    job, clock = Job(place, kube, "reap.yaml"), HurriedClock(10.0)
+    options = job.options("--reap-failed", "--hosts-file", str(place.hosts))
+    with job.workers(), place.serve_here(options, clock=clock):
         job.publishes(0, 1, 2)
-        before, since = job.uid(1), time.monotonic()
+        before, since = job.uid(1), clock.mono()
         cluster_events.fail(kube, "digits-worker-1", reason="Evicted")
         job.publishes(0, 2)
-        daemon.wait_for(r"reaping pod default/digits-worker-1 \(evicted\): pod was evicted", timeout=DEADLINE)
         wait_until(lambda: job.uid(1) not in ("", before), what="a new pod", timeout=DEADLINE)
-        assert time.monotonic() - since >= ReapLimits().linger  # it is left to be seen for a moment
+        assert clock.mono() - since >= ReapLimits().linger  # it is left to be seen for a moment
         job.publishes(0, 1, 2)
         assert job.metric('pods_reaped_total{cause="evicted"}') == 1.0
-        assert kube.counts.answers(403) == 0, daemon.stderr
-
-
-def test_without_being_asked_to_it_deletes_nobody(place: Place, kube: KubeServer) -> None:
-    job = Job(place, kube, "reap.yaml")
-    with job.workers(), place.serve_as(job.options("--hosts-file", str(place.hosts))):
-        job.publishes(0, 1, 2)
-        for number in (0, 1):
-            cluster_events.fail(kube, f"digits-worker-{number}", reason="Evicted")
-        job.publishes(2)
-        kube.change(
-            "pods", "digits-worker-0", {"status": {"phase": "Running", "conditions": [bodies.condition("Ready")]}}
-        )
-        job.publishes(0, 2)
-    assert kube.counts.of("delete", "pods") == 0
-
-
-def test_a_start_while_the_server_is_away_takes_nobody_out_of_the_hosts_file(place: Place, kube: KubeServer) -> None:
-    job = Job(place, kube)
-    options = job.options("--no-events", "--publish-to", str(place.hosts))
-    with job.workers(), contextlib.ExitStack() as daemons:
-        with place.serve_as(options) as first:
-            job.publishes(0, 1, 2)
-            first.terminate()
-            assert first.wait(timeout=DEADLINE) == 0
-        node = kube.get("pods", "digits-worker-1")["spec"]["nodeName"]
-        kube.change("nodes", node, {"spec": {"unschedulable": True}})  # kept if it is published, else not added
-        with kube.down():
-            second = daemons.enter_context(place.serve_as(options))
-            second.wait_for("refused.*keeping the hosts known so far", timeout=DEADLINE)
-            assert place.get("/livez")[0] == 200
-            job.publishes(0, 1, 2)
-        second.wait_for("hosts: sequence=1: 3 hosts", timeout=DEADLINE)
-        job.publishes(0, 1, 2)
+        assert "reaping pod default/digits-worker-1 (evicted): pod was evicted" in caplog.text
+        assert kube.counts.answers(403) == 0, caplog.text
 
 
 def test_one_look_deletes_nobody(place: Place, kube: KubeServer) -> None:
@@ -124,22 +96,6 @@ def test_one_look_deletes_nobody(place: Place, kube: KubeServer) -> None:
             lambda: [each["status"]["phase"] for each in kube.all("pods")] == ["Running"] * 3, what="pods", timeout=60
         )
         cluster_events.fail(kube, "digits-worker-1")
-        with place.run_as(job.options("--once", "--reap-failed", "--publish-to", str(place.hosts))) as once:
-            assert once.wait(timeout=DEADLINE) == 0, once.output
+        assert main([*map(str, job.options("--once", "--reap-failed", "--publish-to", str(place.hosts)))]) == 0
         job.publishes(0, 2)
     assert kube.counts.of("delete", "pods") == kube.counts.of("create", "events") == 0
-
-
-def test_a_server_that_takes_no_writes_makes_no_host_late(place: Place, kube: KubeServer) -> None:
-    job = Job(place, kube, "reap.yaml")
-    hung = kube.faults.on("delete", "pods").hang()
-    with job.workers(), place.serve_as(job.options("--reap-failed", "--publish-to", str(place.hosts))) as daemon:
-        job.publishes(0, 1, 2)
-        cluster_events.fail(kube, "digits-worker-1", reason="Evicted")
-        job.publishes(0, 2)
-        hung.wait(timeout=DEADLINE)
-        cluster_events.fail(kube, "digits-worker-2", reason="Evicted")
-        job.publishes(0)
-        assert place.get("/livez")[0] == 200
-        daemon.terminate()
-        assert daemon.wait(timeout=DEADLINE) == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,13 +11,16 @@ import pytest
 
 from discover.daemon.cluster_parts import KubeParts, ViewOf, _own_pod
 from discover.daemon.settings import KubernetesSettings
+from discover.metrics import Metrics
 from discover.pods.operators import JobView
-from discover.reap.events import EventObject
+from discover.reap.events import EventObject, EventWriter
+from discover.reap.reaper import Reaper
 from discover.sources import Observation
 from discover.verdicts.damping import DampingResult, DampingState
 from discover.verdicts.verdicts import Selection
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.io.kube.errors import ApiError, Reason
+from tests.support.clock import ManualClock
 
 JOB = KubernetesSettings(job="digits", namespace="jobs")
 
@@ -63,6 +68,25 @@ def test_without_a_job_and_an_owner_events_are_about_nothing() -> None:
 def test_a_server_that_does_not_answer_may_know_it_later() -> None:
     with pytest.raises(ApiError):
         about(Cluster(ApiError(Reason.UNREACHABLE, "refused")), job=None, own="launcher-x")
+
+
+@pytest.mark.parametrize("reap", [False, True])
+def test_pods_are_deleted_only_where_that_was_asked_for(tmp_path: Path, manual_clock: ManualClock, reap: bool) -> None:
+    settings = KubernetesSettings(job="digits", kubeconfig=kubeconfig(tmp_path), reap=reap)
+    made = KubeParts(settings, metrics=Metrics(manual_clock), clock=manual_clock).writers()
+    assert [type(each) for each in made] == [EventWriter, Reaper][: 1 + reap]
+
+
+def kubeconfig(folder: Path) -> Path:
+    whole = {
+        "clusters": [{"name": "c", "cluster": {"server": "https://10.0.0.1"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path = folder / "kubeconfig"
+    path.write_text(json.dumps(whole))
+    return path
 
 
 def test_a_pod_is_ones_own_only_in_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
