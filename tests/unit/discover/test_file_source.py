@@ -64,6 +64,7 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     slow = Slow()
     monkeypatch.setattr(sources, "read_text", slow)
     monkeypatch.setattr(sources, "READ_TIMEOUT", 0.05)
+    monkeypatch.setattr(sources, "STOP_S", 0.05)
     rig = Rig(tmp_path, slow)
     yield rig
     slow.say("a:1\n")  # whoever still waits

@@ -96,7 +96,7 @@ def test_a_defect_is_logged_and_ends_nothing(manual_clock: ManualClock, caplog: 
 
 def test_many_threads_that_hang_and_stop_together_take_as_long_as_one(manual_clock: ManualClock) -> None:
     over, begun = threading.Event(), threading.Semaphore(0)
-    finish_timeout = 10 * FINISH_TIMEOUT
+    finish_timeout = 5 * FINISH_TIMEOUT
 
     def turn() -> float:
         begun.release()
