@@ -361,20 +361,6 @@ class Reaping:
         return sorted(each["metadata"]["name"] for each in self.kube.all("pods"))
 
 
-def test_a_failed_pod_is_gone_after_its_time_and_logged(writing: Writing, caplog: pytest.LogCaptureFixture) -> None:
-    reaping = Reaping(writing)
-    reaping.worker("w-0")
-    cluster_events.fail(writing.kube, "w-0", reason="Evicted")
-    reaping.look()
-    reaping.turn()
-    assert reaping.names() == ["w-0"]
-    reaping.turn(after=5.0)
-    assert reaping.names() == []
-    assert reaping.counts.reaps == ["evicted"]
-    assert "reaping pod default/w-0 (evicted): pod was evicted" in caplog.text
-    assert writing.kube.counts.answers(403) == 0
-
-
 def test_a_pod_that_took_the_name_meanwhile_is_not_deleted(writing: Writing) -> None:
     reaping = Reaping(writing, "w-0")
     new = cluster_events.recreate(writing.kube, "w-0")
@@ -408,18 +394,6 @@ def test_without_the_right_it_says_so_once_and_goes_on_when_it_is_given(
     reaping.turn(after=FORBIDDEN_PAUSE)
     assert reaping.names() == []
     writing.close()
-
-
-def test_a_server_that_fails_is_asked_again_with_pauses(writing: Writing) -> None:
-    plan = writing.kube.faults.on("delete", "pods", times=2).answer(statuses.internal("etcd is away"))
-    reaping = Reaping(writing, "w-0")
-    reaping.turn(after=5.0)
-    reaping.turn()
-    assert plan.fired == 1
-    reaping.turn(after=1.0)
-    assert plan.fired == 2
-    reaping.turn(after=30.0)
-    assert (reaping.names(), reaping.counts.failures) == ([], 2)
 
 
 @pytest.mark.parametrize("refusal", [WEBHOOK, statuses.internal("failed calling webhook")], ids=["403", "500"])
@@ -580,15 +554,4 @@ def test_a_pod_of_a_node_that_shuts_down_has_its_grace_and_the_job_is_not_read_f
 def test_the_daemons_own_pod_is_never_deleted(writing: Writing) -> None:
     reaping = Reaping(writing, "w-0", "w-1", own=Key("default", "w-0"))
     reaping.turn(after=5.0)
-    assert reaping.names() == ["w-0"]
-
-
-def test_a_reaper_ends_while_the_server_hangs(writing: Writing) -> None:
-    hung = writing.kube.faults.on("delete", "pods").hang()
-    reaping = Reaping(writing, "w-0")
-    writing.clock.advance(5.0)
-    reaping.reaper.start()
-    hung.wait()
-    reaping.reaper.stop()
-    wait_until(lambda: "reaper" not in {each.name for each in threading.enumerate()}, what="its end", timeout=60)
     assert reaping.names() == ["w-0"]

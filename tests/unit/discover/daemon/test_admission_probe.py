@@ -256,9 +256,7 @@ def test_what_to_probe_is_a_port_or_nothing(value, port):
     assert parse_probe(value) == port
 
 
-@pytest.mark.parametrize(
-    "value", ["", "tcp", "tcp:", "tcp:0", "tcp:65536", "tcp:1e3", "udp:22", "22", "None", "tcp:٢٢"]
-)
+@pytest.mark.parametrize("value", ["tcp", "tcp:0", "tcp:65536", "udp:22", "tcp:٢٢"])
 def test_other_probes_are_refused_in_one_line(value):
     with pytest.raises(UsageError, match=r"write tcp:PORT, the port being 1 to 65535, or none$"):
         parse_probe(value)

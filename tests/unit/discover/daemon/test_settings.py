@@ -23,9 +23,7 @@ def test_an_address_to_listen_at_is_read_with_its_port(value, address):
     assert parse_listen(value) == address
 
 
-@pytest.mark.parametrize(
-    "value", ["", "8080", "host:", "host:x", "host:65536", "host:-1", "::1:80", "unix://run/x", "unix:x", "host:٣"]
-)
+@pytest.mark.parametrize("value", ["8080", "host:x", "host:65536", "::1:80", "unix://run/x", "host:٣"])
 def test_what_is_no_address_is_refused_with_the_forms_there_are(value):
     with pytest.raises(UsageError, match="write "):
         parse_listen(value)

@@ -185,8 +185,8 @@ def test_whatever_stands_in_an_object_it_is_a_view_or_refused(junk, where, more)
         ("10", "9", False),
         ("10", "10", False),
         ("99999999999999999999", "100000000000000000000", True),
-        *((odd, "10", False) for odd in ("", "abc", "0x1", "007", "-1", "٣")),
-        *(("10", odd, False) for odd in ("", "abc", "0x1", "007", "-1", "٣")),
+        *((odd, "10", False) for odd in ("abc", "007", "٣")),
+        *(("10", odd, False) for odd in ("abc", "007", "٣")),
     ],
 )
 def test_versions_compare_as_numbers_of_any_length_and_others_not_at_all(version, than, is_older):

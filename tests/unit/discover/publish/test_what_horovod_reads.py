@@ -6,8 +6,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from discover.daemon.loop import Publishers
-from discover.metrics import Metrics
 from discover.publish.files import HostsFile
 from discover.publish.overlap import Overlap
 from hvd_elastic_ext.core.hosts import HostSet
@@ -102,29 +100,3 @@ def test_rule_20_with_the_last_survivor_horovod_goes_on_to_hosts_that_are_all_ne
     running.until_it_knows("c", "d")
     assert running.next_world() == {"c", "d"}
     hosts_file.close()
-
-
-def test_rule_26_a_failed_write_is_counted_and_repeated_and_its_latency_counts_from_the_first_event(
-    tmp_path, monkeypatch
-):
-    clock = ManualClock()
-    metrics = Metrics(clock)
-    hosts_file = HostsFile(tmp_path / "hosts", overlap=Overlap(alive=lambda host: True, clock=clock))
-    outlets = Publishers([hosts_file], metrics)
-    assert outlets.bring_to(of("a"), now=clock.mono()) == ""
-    written = tmp_path / "hosts"
-    with monkeypatch.context() as broken:
-        broken.setattr("os.fsync", _no_space)
-        for _ in range(5):
-            clock.advance(10.0)
-            assert "no space left on device" in outlets.bring_to(of("b"), now=clock.mono())
-        assert written.read_text() == "a:1\n"
-    clock.advance(60.0)
-    assert outlets.bring_to(of("b"), now=clock.mono()) == ""
-    assert written.read_text() == "a:1\nb:1\n", "the survivor's time begins when its replacement stands there"
-    assert b"hvd_discover_publish_failures_total 5.0" in metrics.render()
-    outlets.close()
-
-
-def _no_space(_fd: int) -> None:
-    raise OSError(28, "No space left on device")
