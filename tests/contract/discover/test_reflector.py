@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 
 import pytest
@@ -48,7 +49,7 @@ def test_pods_are_listed_in_pages_and_then_watched(kube, tmp_path):
 @pytest.mark.parametrize("headers", [True, False], ids=["after the headers", "before the headers"])
 def test_rule_07_a_silent_server_is_left_and_watched_again_from_where_it_fell_silent(two, tmp_path, headers):
     plan = two.faults.on("watch", "pods", times=1).hang(headers=headers)
-    with followed(two, tmp_path, clock=HurriedClock(FAST), timeouts=Timeouts(of_watch=0.5)) as pods:
+    with followed(two, tmp_path, clock=HurriedClock(FAST), timeouts=Timeouts(of_list=300.0, of_watch=0.5)) as pods:
         plan.wait()
         put(two, "c")
         pods.waits_for("a", "b", "c")
@@ -194,3 +195,14 @@ def test_a_watch_cache_that_stands_still_is_found_out_by_the_store_again_and_aga
         pods.waits_for("b", "c", "d", "e")
     assert pods.counted.restarts[0] == "deaf"
     assert set(pods.asked) == {"PAGED", "WATCH"}
+
+
+@pytest.mark.parametrize("hangs", ["watch", "list"])
+def test_rule_28_a_request_that_is_not_answered_is_given_up_at_once(two, tmp_path, hangs):
+    hung = two.faults.on(hangs, "pods").hang()
+    with followed(two, tmp_path) as pods:
+        hung.wait()
+        begun = time.monotonic()
+        pods.reflector.stop()
+        assert time.monotonic() - begun < 2.0
+        assert not any(thread.name == "watch-pods" for thread in threading.enumerate())

@@ -110,6 +110,10 @@ class Following:
         status, body = self.place.get("/hosts")
         return json.loads(body) if status == 200 else {"hosts": [], "departing": []}
 
+    def hosts(self) -> list[str]:
+        """As they are pushed: unlike the file without a last survivor."""
+        return [each["name"] for each in self.pushed()["hosts"]]
+
 
 @pytest.fixture
 def workers(kube):
@@ -140,6 +144,7 @@ def test_rule_27_a_restart_never_shrinks_what_stands_before_it_knows(kube, worke
         workers.add(3)
         following.until(workers.line(1, 3))
         wait_until(lambda: reader.seen[-1] == workers.line(1, 3), what="the reader", timeout=DEADLINE)
+        wait_until(lambda: following.hosts() == [workers.ip(1), workers.ip(3)], what="the push", timeout=DEADLINE)
     assert reader.seen == [workers.line(1, 2), workers.line(1), workers.line(1, 3)]
 
 

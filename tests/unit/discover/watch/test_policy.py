@@ -120,7 +120,7 @@ def test_a_right_that_is_taken_away_from_a_watch_is_seen_at_the_next_list():
     assert step(lost.state, Reason.FORBIDDEN, optional=True).hidden
 
 
-ALLOWED = State(RequestKind.WATCH, "7", allowed=True)
+ALLOWED = step(State(), Ending.DONE, version="7").state
 
 
 @pytest.mark.parametrize("dispensable", [True, False], ids=["nodes", "pods"])
