@@ -84,6 +84,11 @@ MISBEHAVING = """
     def test_folder_in_shared_memory():
         os.makedirs("/dev/shm/MEMORY-folder/inner")
 
+    def test_collected_tests_are_not_looked_through_for_garbage():
+        import gc
+        assert gc.isenabled()
+        assert gc.get_freeze_count() > 10_000
+
     def test_nothing():
         stop.set()
 """
@@ -98,7 +103,7 @@ def test_each_leak_fails_its_test_alone_is_named_and_removed(pytest_on):
         assert process.tree() == []
     assert marks.start_time(orphan) is None
     assert not list(Path("/dev/shm").glob(f"{memory}*"))
-    assert "11 passed, 8 errors" in process.output
+    assert "12 passed, 8 errors" in process.output
     told = {each.split()[0]: each for each in process.output.split("ERROR at teardown of ")[1:]}
     said = {
         "test_process": ": sleep 97",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import json
 import re
@@ -18,6 +19,12 @@ from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
 from hvd_elastic_ext.launcher.sleep.sleep import SleepingJob
 from hvd_elastic_ext.launcher.sources.hosts import HostFeed
 from tests.support.clock import ManualClock
+
+
+@pytest.fixture(autouse=True)
+def tests_stay_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sleeping launcher gives all memory that it can back; it does not have thousands of tests in it."""
+    monkeypatch.setattr(gc, "unfreeze", lambda: None)
 
 
 class Slumber:
