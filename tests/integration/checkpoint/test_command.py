@@ -34,6 +34,18 @@ def filled(folder: Path) -> list[str]:
     return [commit.name for commit in commits]
 
 
+def filled_by_a_job(folder: Path) -> str:
+    """The same in ``store``, made by the job ``kept``; the name of the last one that its journal tells of."""
+    name = filled(folder / "store")[1]
+    job = folder / ".hvd-elastic" / "kept"
+    job.mkdir(parents=True)
+    sealed = {
+        "t": 1.0, "mono": 1.0, "generation": 1, "event": "sealed", "path": str(folder / "store" / name), "step": 200,
+    }  # fmt: skip
+    (job / "journal.jsonl").write_text(json.dumps(sealed) + "\n")
+    return name
+
+
 def test_it_lists_what_is_there_the_newest_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = filled(tmp_path)
     assert main(["checkpoints", "list", str(tmp_path)]) == 0
@@ -72,15 +84,10 @@ def test_a_folder_that_is_not_there_is_no_empty_one(tmp_path: Path, capsys: pyte
 def test_a_jobs_name_leads_to_where_it_made_its_last_checkpoint(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names = filled(tmp_path / "store")
-    job = tmp_path / ".hvd-elastic" / "kept"
-    job.mkdir(parents=True)
-    path = tmp_path / "store" / names[1]
-    sealed = {"t": 1.0, "mono": 1.0, "generation": 1, "event": "sealed", "path": str(path), "step": 200}
-    (job / "journal.jsonl").write_text(json.dumps(sealed) + "\n")
+    newest = filled_by_a_job(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert main(["checkpoints", "list", *words]) == 0
-    assert names[1] in capsys.readouterr().out
+    assert newest in capsys.readouterr().out
 
 
 def test_prune_removes_nothing_until_its_folder_or_job_is_named_and_offers_the_newest(
@@ -91,12 +98,7 @@ def test_prune_removes_nothing_until_its_folder_or_job_is_named_and_offers_the_n
     assert main(["checkpoints", "prune"]) == 2
     only_line = "hvd-elastic checkpoints: prune removes checkpoints: name their DIR or their job"
     assert capsys.readouterr().err == f"{only_line}\n"
-    names = filled(tmp_path / "store")
-    job = tmp_path / ".hvd-elastic" / "kept"
-    job.mkdir(parents=True)
-    path = tmp_path / "store" / names[1]
-    sealed = {"t": 1.0, "mono": 1.0, "generation": 1, "event": "sealed", "path": str(path), "step": 200}
-    (job / "journal.jsonl").write_text(json.dumps(sealed) + "\n")
+    filled_by_a_job(tmp_path)
     before = sorted((tmp_path / "store").iterdir())
     assert main(["checkpoints", "prune", "--last", "1"]) == 2
     newest = f"hvd-elastic checkpoints prune {tmp_path}/store --last 1"

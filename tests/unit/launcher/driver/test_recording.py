@@ -54,7 +54,6 @@ OPTIONS = JobOptions(
     sleep_after_s=1.0,
     misplaced="--adopt is",
 )
-BLOCKED = HealthLedger().block(Subject("host", "a"), NOW + 60.0, "bad fan")
 CHAOS = script("""
 0 hosts a:2 b:1
 6 kill a

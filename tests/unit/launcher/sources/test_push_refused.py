@@ -30,14 +30,8 @@ def test_a_daemon_that_is_not_there_is_told_with_what_to_check(scheme: str) -> N
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}" if scheme == "http" else "unix:///nowhere/discover.sock"
         why = "Connection refused" if scheme == "http" else "No such file or directory"
-        feed = Feed()
-        push = PushSource(url, feed)  # type: ignore[arg-type]
-        push.start()
-        try:
-            assert feed.told.wait(25)
-        finally:
-            push.stop()
-    assert feed.refused[0] == f"{url}: {why}; check that hvd-discover runs, and that its --listen is this address"
+        refused = first_refusal(url)
+    assert refused == f"{url}: {why}; check that hvd-discover runs, and that its --listen is this address"
 
 
 def test_a_daemon_that_sends_a_byte_at_a_time_is_refused_after_a_deadline_for_the_whole_answer(

@@ -119,6 +119,15 @@ def train() -> None:
     """Stands for a training function."""
 
 
+def together(monkeypatch: pytest.MonkeyPatch, past: int) -> list[Any]:
+    """A first process of the slot, which has met the others: what it got before the first call."""
+    hvd, calls = begin(monkeypatch, past, alone=False)
+    found = prologue(hvd)
+    calls.begin(train)
+    calls.met([calls.row()], AloneComms())
+    return found
+
+
 def test_a_process_that_comes_later_gets_the_same_without_horovod(
     monkeypatch: pytest.MonkeyPatch, past: int, process: Process, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -141,10 +150,7 @@ def test_a_process_that_comes_later_gets_the_same_without_horovod(
 def test_another_call_is_one_line_and_all_that_follow_act_alone(
     monkeypatch: pytest.MonkeyPatch, past: int, process: Process, caplog: pytest.LogCaptureFixture
 ) -> None:
-    hvd, calls = begin(monkeypatch, past, alone=False)
-    prologue(hvd)
-    calls.begin(train)
-    calls.met([calls.row()], AloneComms())
+    together(monkeypatch, past)
 
     hvd, _ = begin(monkeypatch, past, alone=True)
     assert hvd.allreduce(torch.tensor([3.0]), name="other").item() == 6.0
@@ -190,10 +196,7 @@ def test_one_behind_in_a_world_does_not_wait_for_ranks_that_have_passed(
 def test_one_behind_in_a_world_does_not_wait_in_a_barrier_that_the_others_have_passed(
     monkeypatch: pytest.MonkeyPatch, past: int, process: Process
 ) -> None:
-    hvd, calls = begin(monkeypatch, past, alone=False)
-    prologue(hvd)
-    calls.begin(train)
-    calls.met([calls.row()], AloneComms())
+    together(monkeypatch, past)
 
     hvd, calls = begin(monkeypatch, past, alone=False)
     assert calls.between is not None
@@ -206,10 +209,7 @@ def test_one_behind_in_a_world_does_not_wait_in_a_barrier_that_the_others_have_p
 def test_a_job_that_is_started_again_gets_what_it_got_after_a_call_that_is_over_and_really_meets_in_barriers(
     monkeypatch: pytest.MonkeyPatch, past: int, process: Process, caplog: pytest.LogCaptureFixture
 ) -> None:
-    hvd, calls = begin(monkeypatch, past, alone=False)
-    prologue(hvd)
-    calls.begin(train)
-    calls.met([calls.row()], AloneComms())
+    together(monkeypatch, past)
 
     hvd, calls = begin(monkeypatch, past, alone=False)
     assert calls.between is not None
