@@ -55,12 +55,20 @@ def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(text.splitlines()) == 13
 
 
-def test_a_stream_that_nobody_reads_is_no_error() -> None:
-    stream = io.StringIO()
-    line = WaitLine(stream, first_s=0.0)
-    stream.close()
+@pytest.mark.parametrize("error", [BrokenPipeError(), ValueError("I/O operation on closed file")])
+def test_a_stream_that_nobody_reads_is_not_an_error(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    tries: list[str] = []
+
+    class Unread(Terminal):
+        def write(self, text: str) -> int:
+            tries.append(text)
+            raise error
+
+    line = WaitLine(Unread(), first_s=0.0)
     line.show("waits")
     line.clear()
+    assert tries == [f"{ERASE}waits", ERASE]
 
 
 @pytest.mark.parametrize("stream", [io.StringIO(), Terminal()], ids=["no terminal", "terminal"])

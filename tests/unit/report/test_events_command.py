@@ -81,10 +81,12 @@ def test_a_job_is_named_with_an_option_as_in_other_commands(
     assert "exit code 0" in capsys.readouterr().out
 
 
-def test_an_encoding_without_arrows_is_no_error(job: JournalMaker) -> None:
-    stream = io.TextIOWrapper(io.BytesIO(), encoding="latin-1", errors="replace")
+def test_an_encoding_without_arrows_is_not_an_error(job: JournalMaker) -> None:
+    written = io.BytesIO()
+    stream = io.TextIOWrapper(written, encoding="latin-1", errors="replace")
     show(build_report(job.records), stream)
     stream.flush()
+    assert b"2 ? 3" in written.getvalue()
 
 
 @pytest.mark.parametrize("kind", ["png", "svg", "html"])

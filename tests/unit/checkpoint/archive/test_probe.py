@@ -16,7 +16,7 @@ from hvd_elastic_ext.checkpoint.programs import agent_requests
 from hvd_elastic_ext.checkpoint.stores.fsspec_store import FsspecStore
 from hvd_elastic_ext.checkpoint.stores.local import LocalStore
 from hvd_elastic_ext.checkpoint.stores.store import Store, open_store
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import Permanent, Transient
 from tests.support.checkpoints import held, identity, save
 
 
@@ -37,17 +37,20 @@ class Refusing(MemoryFileSystem):  # type: ignore[misc]
     """``error`` is what comes of writing or, with ``keeps``, of removing."""
 
     cachable = False
-    store: dict[str, Any] = {}  # noqa: RUF012 (fsspec's own way)
-    error: Exception | None = None
-    keeps = False
+
+    def __init__(self, error: Exception, *, keeps: bool = False) -> None:
+        super().__init__()
+        self.store, self.pseudo_dirs = {}, [""]  # fsspec shares them among all
+        self._error, self._keeps = error, keeps
 
     def pipe_file(self, path: str, value: bytes, **more: Any) -> None:
-        if self.error is not None and not self.keeps:
-            raise self.error
+        if not self._keeps:
+            raise self._error
+        super().pipe_file(path, value, **more)
 
     def rm_file(self, path: str) -> None:
-        if self.error is not None and self.keeps:
-            raise self.error
+        if self._keeps:
+            raise self._error
 
 
 def local(error: OSError, folder: Path) -> Store:
@@ -55,9 +58,7 @@ def local(error: OSError, folder: Path) -> Store:
 
 
 def remote(error: Exception, folder: Path) -> Store:
-    files = Refusing()
-    files.error = error
-    return FsspecStore("s3://bucket/x", files, "/x", "s3")
+    return FsspecStore("s3://bucket/x", Refusing(error), "/x", "s3")
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR])
@@ -75,18 +76,25 @@ def test_a_bucket_that_is_not_there_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.ETIMEDOUT])
 @pytest.mark.parametrize("kind", [local, remote])
 def test_what_may_pass_ends_no_job(kind: Callable[[Any, Path], Store], code: int, tmp_path: Path) -> None:
-    write.probe(kind(OSError(code, os.strerror(code)), tmp_path))
+    demand_passes(kind(OSError(code, os.strerror(code)), tmp_path))
 
 
 @pytest.mark.parametrize("error", [TimeoutError("no answer"), RuntimeError("503 Slow Down"), ConnectionError("reset")])
 def test_an_object_store_that_does_not_answer_ends_no_job(error: Exception, tmp_path: Path) -> None:
-    write.probe(remote(error, tmp_path))
+    demand_passes(remote(error, tmp_path))
+
+
+def demand_passes(store: Store) -> None:
+    """The store fails, and a job may start nevertheless."""
+    with pytest.raises(Transient):
+        store.put("folder", "file", b"")
+    write.probe(store)
 
 
 def test_storage_that_lets_nothing_be_removed_can_be_written() -> None:
-    files = Refusing()
-    files.error, files.keeps = PermissionError("403"), True
+    files = Refusing(PermissionError("403"), keeps=True)
     write.probe(FsspecStore("s3://bucket/x", files, "/x", "s3"))
+    assert len(files.store) == 1, "the file of the try has stayed"
 
 
 @pytest.mark.parametrize("place", ["/proc/x", "/proc/x/deep", "/dev/null", "/dev/null/x"])

@@ -102,6 +102,7 @@ async def test_a_newer_launcher_is_told_and_its_agents_are_let_go(made: Scene) -
 
 async def test_an_agent_that_obeyed_this_launcher_before_is_welcome(made: Scene) -> None:
     await made.joined(incarnation=INCARNATION)
+    assert made.control.hosts == ("h1",)
 
 
 @pytest.mark.parametrize(

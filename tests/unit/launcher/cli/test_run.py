@@ -73,11 +73,15 @@ def test_a_folder_for_checkpoints_is_made_here_only_if_all_hosts_are_this_machin
 def test_storage_that_is_full_or_away_for_now_is_no_reason_to_refuse(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(**_: object) -> None:
+    tried: list[object] = []
+
+    def full(**named: object) -> None:
+        tried.append(named["dir"])
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("tempfile.TemporaryFile", full)
-    made(tmp_path / "a")
+    made(tmp_path / "a", "-H", "localhost:1")
+    assert tried == [str(tmp_path / "a")]
 
 
 def test_what_somebody_may_have_to_act_on_is_a_warning_and_what_has_no_line_is_not_logged(

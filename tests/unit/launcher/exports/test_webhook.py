@@ -98,6 +98,8 @@ def test_the_end_of_a_job_waits_a_bounded_time_for_a_server_that_does_not_answer
         hook = Webhook(f"http://127.0.0.1:{silent.getsockname()[1]}/", ABOUT, wait=lambda _: None)
         hook.send(MESSAGE)
         hook.close(within_s=0.05)
+        assert any(thread.name == "follower" for thread in threading.enumerate()), "it waited for the answer"
+    wait_until(lambda: not any(thread.name == "follower" for thread in threading.enumerate()), what="the thread's end")
 
 
 def test_messages_beyond_those_that_may_wait_are_dropped_and_told(

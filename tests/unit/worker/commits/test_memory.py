@@ -176,10 +176,10 @@ def test_private_memory_is_given_back_with_its_side() -> None:
 
 
 def test_inherited_descriptors_stay_open_for_whoever_owns_them(pair: list[int]) -> None:
+    files = [os.fstat(descriptor).st_ino for descriptor in pair]
     sides = open_sides(pair)
     del sides
-    for descriptor in pair:
-        os.fstat(descriptor)
+    assert [os.fstat(descriptor).st_ino for descriptor in pair] == files
 
 
 def closed_descriptor() -> int:

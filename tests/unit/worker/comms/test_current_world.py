@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -73,11 +74,17 @@ def test_the_size_that_mpirun_gives_is_read(environ, size):
     assert mpi_size(environ) == size
 
 
+def refusal(size, environ):
+    try:
+        check_world(size, environ)
+    except UsageError as error:
+        return str(error)
+    return None
+
+
 @pytest.mark.parametrize("environ", [MPIRUN, TORCHRUN, {"PMI_SIZE": "3"}])
 def test_a_horovod_world_of_one_beside_other_processes_is_refused_with_the_remedy(environ):
-    with pytest.raises(UsageError, match=r"started 3 processes.*elastic\.init") as caught:
-        check_world(1, environ)
-    assert "\n" not in str(caught.value)
+    assert re.fullmatch(r".*started 3 processes.*elastic\.init.*", refusal(1, environ))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +99,7 @@ def test_a_horovod_world_of_one_beside_other_processes_is_refused_with_the_remed
     ],
 )
 def test_a_world_of_the_right_size_is_not_refused(size, environ):
-    check_world(size, environ)
+    assert refusal(size, environ) is None
 
 
 def test_asking_for_the_rank_before_joining_a_world_says_what_to_call(monkeypatch):

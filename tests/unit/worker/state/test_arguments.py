@@ -90,7 +90,8 @@ def test_an_option_with_a_slip_in_its_name_is_refused_with_the_right_one(given: 
     [{"rank": 3}, {"run": True}, {"rgn": 3}, {"checkpoints": []}, {"commits": 0}, {"comms2": None}, {"args": "x"}],
 )
 def test_a_value_that_only_resembles_an_option_is_kept(given: dict[str, Any]) -> None:
-    arguments.check_options(elastic.TorchState, given)
+    state = elastic.TorchState(**given)
+    assert {name: getattr(state, name) for name in given} == given
 
 
 def test_a_script_for_horovods_state_may_use_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,9 +118,13 @@ def test_what_a_state_may_have_passes() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
     given = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "batch": 0, "kind": "resnet", "best": None}
-    arguments.check_values(elastic.TorchState, given)
-    arguments.check_values(elastic.TorchState, {"model": None, "optimizer": None})
-    arguments.check_values(elastic.TorchState, {"model": {"weight": torch.zeros(1)}})
+    state = elastic.TorchState(**given)
+    assert (state.model, state.optimizer, state.scheduler) == (model, optimizer, scheduler)
+    assert (state.batch, state.kind, state.best) == (0, "resnet", None)
+    empty = elastic.TorchState(model=None, optimizer=None)
+    assert (empty.model, empty.optimizer) == (None, None)
+    weights = {"weight": torch.zeros(1)}
+    assert elastic.TorchState(model=weights).model is weights
 
 
 def test_an_unknown_attribute_is_named_with_the_nearest_one() -> None:
