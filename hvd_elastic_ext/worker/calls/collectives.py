@@ -25,11 +25,10 @@ from hvd_elastic_ext.checkpoint.values import alone
 from hvd_elastic_ext.checkpoint.values.read import DEEPEST
 from hvd_elastic_ext.checkpoint.values.write import Unfit
 from hvd_elastic_ext.core.errors import StateError
+from hvd_elastic_ext.worker.calls.meeting import EMPTY
 
 MOST_BYTES: Final = 4 << 20
 """Most bytes of the values of a record."""
-EMPTY: Final = 1
-"""The digest of a record without entries."""
 BARRIER: Final = "barrier"
 BY_RANK: Final = frozenset(("allgather", "grouped_allgather", "allgather_object"))
 """Kinds whose results are indexed by rank, and equal on all ranks."""

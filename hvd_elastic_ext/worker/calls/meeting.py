@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.call_results import UNEQUAL
-from hvd_elastic_ext.worker.calls.collectives import EMPTY
+
+EMPTY: Final = 1
+"""The digest of what no collective has returned."""
 
 
 class Row(NamedTuple):

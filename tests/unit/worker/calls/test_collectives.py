@@ -13,7 +13,6 @@ from hvd_elastic_ext.checkpoint.format.result_file import Head, Result
 from hvd_elastic_ext.core import call_results
 from hvd_elastic_ext.worker.calls.calls import Between, Calls
 from hvd_elastic_ext.worker.calls.collectives import (
-    EMPTY,
     MOST_BYTES,
     Entry,
     Record,
@@ -23,6 +22,7 @@ from hvd_elastic_ext.worker.calls.collectives import (
     plain,
     read,
 )
+from hvd_elastic_ext.worker.calls.meeting import EMPTY
 from hvd_elastic_ext.worker.calls.result import Finished
 from hvd_elastic_ext.worker.comms import AloneComms
 from hvd_elastic_ext.worker.process.standby import CallOver

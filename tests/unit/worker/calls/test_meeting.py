@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.core.call_results import UNEQUAL
-from hvd_elastic_ext.worker.calls.collectives import EMPTY
-from hvd_elastic_ext.worker.calls.meeting import NOTHING, REFUSED, Meeting, Row, meet
+from hvd_elastic_ext.worker.calls.meeting import EMPTY, NOTHING, REFUSED, Meeting, Row, meet
 
 LEFT = Row(3, 2, left=7, generators=8, others=9)
 """A rank at the begin of call 3 that has just left call 2, and has the results 0 and 1."""
