@@ -16,6 +16,7 @@ from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.driver.events import AgentJoined, News
 from hvd_elastic_ext.launcher.driver.helpers import Purpose
 from hvd_elastic_ext.launcher.driver.reduce import reduce
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from tests.unit.launcher.driver.test_helpers import running_helper
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
@@ -68,6 +69,7 @@ def test_no_field_of_an_agents_news_is_an_error_of_ours(cluster: Cluster, events
             for poison in POISON:
                 cluster.driver.tell(News("a", {**usual, field: poison}))
             cluster.driver.look()
+    assert not cluster.driver.over
 
 
 def test_no_field_of_what_a_process_says_is_an_error_of_ours(cluster: Cluster) -> None:
@@ -76,6 +78,7 @@ def test_no_field_of_what_a_process_says_is_an_error_of_ours(cluster: Cluster) -
             said(cluster, {"say": word, field: poison})
             said(cluster, {"say": word, "commit": [1, 1, 1, 1], "step": 1, "side": 1, field: poison})
         cluster.driver.look()
+    assert not cluster.driver.over
 
 
 def test_no_field_of_an_answer_about_a_commit_to_keep_is_an_error_of_ours() -> None:
@@ -102,6 +105,8 @@ def test_no_field_of_a_beat_is_an_error_of_ours(cluster: Cluster) -> None:
         beat = {"life": cluster.agents["a"].processes[0].life, "age": poison, "beat": {**usual, field: poison}}
         cluster.driver.tell(News("a", {"event": "beats", "slots": {"0": beat, "²": beat, "9" * 5000: beat}}))
         cluster.driver.look()
+    assert cluster.driver.job.roster.workers.keys() == {Seat("a", 0), Seat("b", 0)}
+    assert not cluster.driver.over
 
 
 def test_no_field_of_a_record_is_an_error_of_ours(cluster: Cluster) -> None:
@@ -129,6 +134,8 @@ def test_an_answer_of_a_helper_that_is_none_is_a_failed_try(poison: Any) -> None
 def test_a_slot_that_is_none_is_left_out_of_an_agents_account(cluster: Cluster) -> None:
     for number in ("²", "٣", "-1", "", "x", "9" * 5000):
         come_back(cluster, number)
+        assert {seat for seat in cluster.driver.job.roster.workers if seat.host == "a"} <= {Seat("a", 0)}
+    assert not cluster.driver.over
 
 
 def come_back(cluster: Cluster, number: str) -> None:
@@ -185,3 +192,4 @@ def test_no_field_of_a_helpers_answer_is_an_error_of_ours(purpose: Purpose, answ
             reduce(taken, News(host, {"event": "helper", "id": helper, "answer": answer}))
         if number % 5 == 0:
             plan.look(taken)
+        assert taken.roster.workers.keys() >= job.roster.workers.keys(), "a process is lost by it"
