@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
@@ -15,6 +16,7 @@ VARIABLE = re.compile(r"…|: |\b\d+\b|\bb\b(?:\[0\])?")
 """Where the program puts texts together, and what differs among jobs: numbers, the host ``b``, what follows."""
 
 
+@functools.cache
 def said() -> str:
     """The texts of the program, with ``…`` for what is put in."""
     return re.sub(r"\{[^{}]*\}|%[sdg]|%\.\df", "…", FILE.read_text(encoding="utf-8"))

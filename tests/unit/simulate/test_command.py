@@ -70,12 +70,16 @@ def test_a_comparison_says_by_how_much_each_is_less_than_the_best_and_how_sure_t
     assert "less than the best by %" in capsys.readouterr().out
 
 
-def test_a_recommendation_where_chance_has_a_part_is_that_of_many_seeds(
+def test_the_recommended_options_are_written_for_run_and_where_chance_has_a_part_are_those_of_many_seeds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["--compare", "min_np=1,3", "--recommend", str(tmp_path / "best.yaml"), "--json"]
+    best = tmp_path / "best.yaml"
+    words = ["--compare", "min_np=1,3", "--recommend", str(best), "--json"]
     assert main([*SMALL, *words]) == 0
-    assert {len(each["jobs"]) for each in json.loads(capsys.readouterr().out)} == {10}
+    said = capsys.readouterr()
+    assert {len(each["jobs"]) for each in json.loads(said.out)} == {10}
+    assert "goodput" in said.err
+    assert read_config(best) == {"min-np": 1}
     (tmp_path / "t.csv").write_text("time,host,event,slots\n0,a,up,3\n900,a,down,\n")
     assert main([str(tmp_path / "t.csv"), *words]) == 0
     assert {len(each["jobs"]) for each in json.loads(capsys.readouterr().out)} == {1}
@@ -102,13 +106,6 @@ def test_what_hosts_cost_is_told_where_the_trace_has_prices(tmp_path: Path, caps
     (tmp_path / "t.csv").write_text("time,host,event,slots,price\n0,a,up,2,0.5\n3600,a,price,,1\n7200,a,down,,\n")
     assert main([str(tmp_path / "t.csv"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["jobs"][0]["cost"] == pytest.approx(2 * 0.5 + 2 * 1.0)
-
-
-def test_the_recommended_options_are_written_for_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    best = tmp_path / "best.yaml"
-    assert main([*SMALL, "--compare", "min_np=1,3", "--recommend", str(best)]) == 0
-    assert read_config(best) == {"min-np": 1}
-    assert "goodput" in capsys.readouterr().err
 
 
 def test_a_simulated_journal_is_written(tmp_path: Path) -> None:
@@ -222,7 +219,7 @@ def test_what_is_written_follows_no_pipe_and_no_link_of_others(option: str, tmp_
     path = tmp_path / "out"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    more = ["--compare", "settle=1,2"] if option == "--recommend" else []
+    more = ["--compare", "settle=1,2", "--seeds", "2"] if option == "--recommend" else []
     try:
         with pytest.raises(UsageError, match=rf"{option} .*/out: it is a pipe"):
             main([*SMALL, *more, option, str(path)])

@@ -20,9 +20,8 @@ from hvd_elastic_ext.simulate.traces import files, published, synthetic
 from hvd_elastic_ext.simulate.traces.rows import Row, Trace, checked, written
 from hvd_elastic_ext.simulate.versus import in_place, restarted
 
-EXAMPLES = 25
 LIMITED = settings(
-    max_examples=EXAMPLES,
+    max_examples=25,
     deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),
@@ -121,7 +120,7 @@ def test_goodput_is_a_share_and_the_parts_are_the_whole_for_each_kind_of_job(tra
         assert other.capacity == pytest.approx(listed_s(trace, other.took_s or trace.ends), rel=1e-6, abs=1e-3)
 
 
-@LIMITED
+@settings(LIMITED, max_examples=15)  # each plays eight jobs
 @given(traces(), OPTIONS, DURATIONS, st.sampled_from(["h0", "new"]), st.sampled_from(["down", "lost", "crash"]))
 def test_what_comes_as_the_trace_ends_changes_nothing_for_any_kind_of_job(trace, drawn, times, host, event):
     there = set()
