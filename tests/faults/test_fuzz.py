@@ -15,7 +15,7 @@ SEED = 1
 def test_damaged_input_takes_few_resources_and_ends_only_in_known_errors(name: str) -> None:
     for seed in TARGETS[name].seeds:
         TARGETS[name].read(seed)  # without an error
-    count, finding = hunt(name, TARGETS[name], seed=SEED, seconds=0.3)
+    count, finding = hunt(name, TARGETS[name], seed=SEED, seconds=0.15)
     assert finding is None, str(finding)
     assert count
 

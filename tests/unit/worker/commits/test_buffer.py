@@ -57,7 +57,7 @@ INTERRUPTED: dict[str, Action] = {
     "preparing memory": lambda buffer: buffer.prepare(5 * BIG),
 }
 QUICK = ("a commit of the same tensors", "relabelling", "preparing memory")
-"""Few instructions: every third of them is tried in every run, of the others every 13th; all of them by `make soak`."""
+"""Few instructions: every seventh of them is tried in every run, of others every 29th; all of them by `make soak`."""
 
 AFTERWARDS: dict[str, Action] = {
     "a commit": take(8),
@@ -109,12 +109,13 @@ def test_interrupted_at_any_instruction_the_last_commit_is_the_old_or_the_new_on
     if every:
         assert list(every_moment(lambda moment: max([attempt(moment, name) for name in names])))
     else:  # what comes afterwards takes turns
-        stride = 3 if what in QUICK else 13
+        stride = 7 if what in QUICK else 29
         assert list(every_moment(lambda at: attempt(at, names[at // stride % len(names)]), stride=stride))
     assert outcomes == ({0, 1} if whole[0] != whole[1] else {0})
 
 
-def test_a_restarted_process_goes_on_after_an_interruption_at_any_instruction() -> None:
+@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.soak)])
+def test_a_restarted_process_goes_on_after_an_interruption_at_any_instruction(stride: int) -> None:
     whole = [after(), after(take(3))]
     next_one = after(take(4))
 
@@ -128,7 +129,7 @@ def test_a_restarted_process_goes_on_after_an_interruption_at_any_instruction() 
             assert seen(second) == seen(buffer_over(descriptors)) == next_one
             return was
 
-    assert list(every_moment(attempt, stride=3))
+    assert list(every_moment(attempt, stride=stride))
 
 
 @pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.soak)])
