@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 
@@ -13,8 +14,13 @@ from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.cli.horovodrun import read_hostfile
 from hvd_elastic_ext.launcher.job.finished_check import mark_of
 
-KINDS = ("a pipe (FIFO)", "a device")
+JOURNALS = (
+    ("events", "{}"),
+    ("events", "--replay", "{}"),
+    ("dashboard", "--export", "page.html", "{}"),
+)
 NAMED = (
+    *JOURNALS,
     ("run", "--hostfile", "{}", "-np", "1", "true"),
     ("doctor", "--hosts-file", "{}"),
     ("checkpoints", "list", ".", "--store-options", "@{}"),
@@ -23,8 +29,14 @@ NAMED = (
 
 
 @pytest.mark.timeout(30)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("words", NAMED, ids=" ".join)
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        *itertools.product(NAMED, ["a pipe (FIFO)", "a device"]),
+        *itertools.product(JOURNALS, ["a folder"]),  # instead of its file
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
 def test_what_is_not_a_regular_file_is_refused_at_once_in_one_line(
     words: tuple[str, ...],
     kind: str,
@@ -33,9 +45,11 @@ def test_what_is_not_a_regular_file_is_refused_at_once_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    path = tmp_path / "named" if kind == KINDS[0] else Path("/dev/zero")
-    if kind == KINDS[0]:
+    path = Path("/dev/zero") if kind == "a device" else tmp_path / "named"
+    if kind == "a pipe (FIFO)":
         os.mkfifo(path)
+    elif kind == "a folder":
+        (path / "journal.jsonl").mkdir(parents=True)
     assert hvd_elastic([word.format(path) for word in words]) == UsageError.exit_code
     said = capsys.readouterr().err
     assert (said.count("\n"), f"it is {kind}, not a regular file" in said) == (1, True), said

@@ -72,26 +72,6 @@ def test_numbers_that_json_does_not_have_are_read_as_none_and_lines_without_a_ti
     assert parse_line(line.replace('"t":1', '"t":1e999')) is None
 
 
-@pytest.mark.parametrize("words", [("events",), ("events", "--replay"), ("dashboard", "--export", "page.html")])
-@pytest.mark.parametrize("kind", ["a pipe (FIFO)", "a folder", "a device"])
-def test_what_is_no_regular_file_is_refused_at_once_in_one_line(
-    words: tuple[str, ...],
-    kind: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = Path("/dev/zero") if kind == "a device" else tmp_path / "journal.jsonl"
-    if kind == "a pipe (FIFO)":
-        os.mkfifo(path)
-    elif kind == "a folder":
-        (path / "journal.jsonl").mkdir(parents=True)
-    assert hvd_elastic([*words, str(path)]) != 0
-    said = capsys.readouterr().err
-    assert (said.count("\n"), f"cannot be read: it is {kind}, not a regular file" in said) == (1, True), said
-
-
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("words", [("events", "--plot", "out.svg"), ("dashboard", "--export", "out.svg")])
 @pytest.mark.parametrize("read", [False, True], ids=["nobody reads", "somebody reads"])

@@ -125,8 +125,7 @@ def ends(silent_s: float, *, at: float = 100, host: str = "a") -> str:
         > Send {host} do=kill slot=0"""
 
 
-CUT_OFF_WITHOUT_A_STRIKE = """
-        fleet.recovering a
+CUT_OFF = """
         fleet.cut_off_live a:0#2
         fleet.lost[a] -,agent of a
         agents[a] gone
@@ -134,6 +133,8 @@ CUT_OFF_WITHOUT_A_STRIKE = """
         world_of[a:0#2] gone
         > StopLaunch a
         > HangUp a nothing was heard from it for 10.5 s"""
+CUT_OFF_WITHOUT_A_STRIKE = f"""
+        fleet.recovering a{CUT_OFF}"""
 CUT_OFF_WITH_ITS_CONTAINER = """
         fleet.cut_off_live a:0#2
         fleet.lost[a] 1,agent of a
@@ -149,14 +150,7 @@ AGENTS: dict[str, Case] = {
     "longer": (held("a"), 10.5, heard("b", "c"), cut_off(10.5, until=120.5, held=True)),
     "longer, since its connection was lost": (held("a"), 1.0, LOST, 9.5, heard("b", "c"), cut_off(10.5, until=120.5)),
     "longer, but planners decide nothing for now": (10.5, heard("b", "c"), decisions_held, NOTHING),
-    "longer, while the job ends": (End(JobFailed("told to")), 10.5, heard("b", "c"), """
-        fleet.cut_off_live a:0#2
-        fleet.lost[a] -,agent of a
-        agents[a] gone
-        workers[a:0] gone
-        world_of[a:0#2] gone
-        > StopLaunch a
-        > HangUp a nothing was heard from it for 10.5 s"""),
+    "longer, while the job ends": (End(JobFailed("told to")), 10.5, heard("b", "c"), CUT_OFF),
     "longer, of a host with notice": (
         news("a", "going", reason="spot", in_s=60), 10.5, heard("b", "c"), CUT_OFF_WITHOUT_A_STRIKE),
     "longer, of a host that the list says will go": (
