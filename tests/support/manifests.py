@@ -40,10 +40,14 @@ def documents(name: str) -> list[Body]:
     return read
 
 
+Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""Written in C, where it is there: files are read while tests are collected."""
+
+
 @functools.cache
 def _read(name: str) -> str:
     # As JSON: an anchor of YAML is one object in several places, and a change would affect all of them.
-    return json.dumps(list(yaml.safe_load_all((FOLDER / name).read_text(encoding="utf-8"))))
+    return json.dumps(list(yaml.load_all((FOLDER / name).read_text(encoding="utf-8"), Loader)))
 
 
 def of_kind(name: str, *kinds: str) -> list[Body]:

@@ -172,7 +172,7 @@ def test_a_page_that_is_open_stays_open_while_strangers_come_and_do_not_read(tmp
         connection, answer = parts(served)
         stack.enter_context(contextlib.closing(connection))
         read_until(answer, "now", "digits")
-        for _ in range(3 * MOST):
+        for _ in range(MOST + 50):
             stranger = stack.enter_context(socket.create_connection((served.host, served.port), timeout=20))
             stranger.sendall(b"GET /bokeh.min.js HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 3)
         assert len(served.json("/api/jobs")) == 1
