@@ -157,10 +157,17 @@ def test_what_cannot_be_suspended_is_told_why(cluster: Cluster, kind: str, other
 def test_waiting_ends_with_the_job_and_says_what_it_waited_for(cluster: Cluster, space: Space) -> None:
     made(cluster, "mpijob")
     assert changes.wait_for(cluster, "digits", (PENDING,), sleep=never) == PENDING
-    told: list[str] = []
-    with pytest.raises(changes.NotReached, match="still Pending after 2 s"):
-        changes.wait_for(cluster, "digits", FINISHED, within_s=2, sleep=lambda _: None, report=told.append)
+    told, now = [], [0.0]  # type: ignore[var-annotated]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    with pytest.raises(changes.NotReached, match="still Pending after 20 s"):
+        changes.wait_for(
+            cluster, "digits", FINISHED, within_s=20, sleep=sleep, clock=lambda: now[0], report=told.append
+        )
     assert told[0].startswith("waiting for digits: Pending")
+    assert (len(told) > 2, now[0]) == (True, 20.0)
     with pytest.raises(changes.NotReached, match="digits: still Pending after 0 s"):
         changes.wait_for(cluster, "digits", FINISHED, within_s=0, sleep=never)
 
