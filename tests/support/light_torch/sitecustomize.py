@@ -3,22 +3,28 @@
 * The compiler, which the first optimizer of a process imports. Eager optimizers only use it to name functions that it
   must not compile.
 * What operators do to tensors without data, in Python, which only the compiler and its tracers ask for.
+* What traces functions, and what few models use.
 
-Together they take more than half of the CPU time of the start of a process.
+Nor does the garbage collector look through the modules of torch again and again. Together this takes more than half of
+the CPU time of the start of a process.
 """
 
 from __future__ import annotations
 
+import gc
 import sys
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from types import ModuleType
 
-COMPILER, SHAPES = "torch._dynamo", "torch._meta_registrations"
+COMPILER, SHAPES, EXPORT = "torch._dynamo", "torch._meta_registrations", "torch.export"
+OPS, FUNC, REGIONS = "torch._higher_order_ops", "torch.func", "torch._higher_order_ops.invoke_subgraph"
+TRACERS = (OPS, REGIONS, FUNC, "torch.nested", "torch.distributions", "torch.masked", "torch.quantization")
+"""All of them need the tracer of torch, which comes with ``torch.export``."""
 
 
 def disable(function: Callable[..., object], *_: object, **__: object) -> Callable[..., object]:
@@ -38,13 +44,20 @@ def generators() -> None:
 
 class _Stub:
     """Finds a small module in place of ``name``. The first use of anything else imports the real one, and those of
-    ``needs`` before."""
+    ``needs`` before. ``package``: modules in it can be imported without it."""
 
-    def __init__(self, name: str, *needs: str, **present: object) -> None:
-        self._name, self._needs, self._present = name, needs, present
+    def __init__(self, name: str, *needs: str, package: bool = False, **present: object) -> None:
+        self._name, self._needs, self._package, self._present = name, needs, package, present
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        return ModuleSpec(name, self) if name == self._name else None  # type: ignore[arg-type]
+    def find_spec(self, name: str, path: Iterable[str] = (), target: object = None) -> ModuleSpec | None:
+        if name != self._name:
+            if name == "torch" and self._name == SHAPES:
+                gc.disable()
+            return None
+        spec = ModuleSpec(name, self)  # type: ignore[arg-type]
+        if self._package:
+            spec.submodule_search_locations = [f"{folder}/{name.rpartition('.')[2]}" for folder in path]
+        return spec
 
     def create_module(self, spec: ModuleSpec) -> None:
         pass
@@ -52,6 +65,9 @@ class _Stub:
     def exec_module(self, module: ModuleType) -> None:
         if self._name == SHAPES:
             generators()
+            import_module("torch.fx.passes")  # else its modules import one another in an order that fails
+            gc.enable()
+            gc.freeze()
         vars(module).update(__file__=__file__, __getattr__=self._real, **self._present)
 
     def _real(self, attribute: str) -> object:
@@ -59,12 +75,38 @@ class _Stub:
         if attribute.startswith("__") and attribute != "__path__":  # code that looks through all modules uses nothing
             raise AttributeError(attribute)
         for need in self._needs:
-            getattr(import_module(need), "__path__", None)
+            getattr(import_module(need), "real", None)
         if self in sys.meta_path:
             sys.meta_path.remove(self)
             package, _, last = self._name.rpartition(".")
-            del sys.modules[self._name], vars(sys.modules[package])[last]
+            stub = sys.modules.pop(self._name)
+            vars(sys.modules[package]).pop(last, None)
+            real = import_module(self._name)
+            for name, value in vars(stub).items():  # modules of a package that were imported without it
+                if f"{self._name}.{name}" in sys.modules:
+                    vars(real).setdefault(name, value)
         return getattr(import_module(self._name), attribute)
 
 
-sys.meta_path[:0] = [_Stub(COMPILER, SHAPES, disable=disable, graph_break=graph_break), _Stub(SHAPES)]
+def later(module: str, name: str) -> Callable[..., object]:
+    """A function of a module, the real one of which is imported when the function is called."""
+
+    def call(*words: object, **named: object) -> object:
+        getattr(import_module(module), "real", None)
+        return getattr(import_module(module), name)(*words, **named)
+
+    return call
+
+
+FUNCTIONS: dict[str, dict[str, object]] = {
+    OPS: {"cond": later(OPS, "cond"), "while_loop": later(OPS, "while_loop")},
+    REGIONS: {"NestedCompileRegionOptions": object},
+    FUNC: {"vmap": later(FUNC, "vmap")},
+}
+"""What torch itself imports by name from modules that are not there yet."""
+sys.meta_path[:0] = [
+    _Stub(COMPILER, SHAPES, EXPORT, *TRACERS, disable=disable, graph_break=graph_break),
+    _Stub(SHAPES),
+    _Stub(EXPORT, package=True),
+    *(_Stub(name, EXPORT, package=True, **FUNCTIONS.get(name, {})) for name in TRACERS),
+]

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 STEP = """
 import sys
 import torch
@@ -19,6 +21,17 @@ assert not hasattr(torch._dynamo, "__wrapped__")
 assert torch.randperm(3, generator=torch.Generator().manual_seed(1)).sum() == 3
 assert len(list(torch.utils.data.DataLoader([1, 2, 3], shuffle=True))) == 3
 assert "torch._prims" not in sys.modules
+assert not hasattr(torch.export, "__wrapped__")
+assert "torch._functorch.eager_transforms" not in sys.modules
+"""
+TRACE = """
+assert torch.vmap(lambda x: x + 1)(torch.ones(2)).tolist() == [2.0, 2.0]
+assert torch.func.grad(lambda x: x * x)(torch.tensor(2.0)).item() == 4.0
+import torch.nested._internal.nested_tensor as submodule
+assert submodule is torch.nested._internal.nested_tensor
+assert torch.nested.nested_tensor([torch.ones(2)], layout=torch.jagged).is_nested
+assert torch.distributions.Normal(0.0, 1.0).mean.item() == 0.0
+assert torch.cond(torch.tensor(True), lambda x: x + 1, lambda x: x - 1, (torch.ones(1),)).item() == 2.0
 """
 USE = """
 assert torch._dynamo.is_compiling() is False
@@ -32,7 +45,10 @@ optimizer.step()
 """
 
 
-def test_an_optimizer_steps_without_the_compiler_which_is_there_for_whoever_uses_it(light_torch: None) -> None:
+@pytest.mark.parametrize("use", [USE, TRACE])
+def test_an_optimizer_steps_without_what_traces_and_compiles_which_is_there_for_whoever_uses_it(
+    light_torch: None, use: str
+) -> None:
     assert "light_torch" in os.environ["PYTHONPATH"]
-    done = subprocess.run([sys.executable, "-c", STEP + USE], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", STEP + use], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
