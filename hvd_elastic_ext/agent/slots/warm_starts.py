@@ -40,6 +40,9 @@ from hvd_elastic_ext.io import core_dumps, process_tree
 CALM_S: Final = 5.0
 """Seconds of training in which nothing starts or changes on the host, before a template is made."""
 LOOK_S: Final = 0.5
+DUTY: Final = 0.2
+"""Share of one processor that the imports of a template may use while others train. A lower priority could not be
+raised again."""
 MAX_TEMPLATE_ENDS: Final = 3
 """Most templates that may end by themselves."""
 MAX_WITHOUT: Final = 8
@@ -294,6 +297,7 @@ class Template:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(ANSWER_S)
         request = {"agent": os.getpid(), "modules": imports.modules, "own": imports.own, "env": imports.env}
+        request["duty"] = DUTY
         try:
             with theirs, memory_file("hvd-template", request) as listed:
                 self._process = _popen(order, theirs.fileno(), listed)

@@ -30,8 +30,6 @@ from hvd_elastic_ext.core.messages.slot_protocol import COMMITS, LINK, TEMPLATE
 from hvd_elastic_ext.io import process_tree
 from hvd_elastic_ext.worker.process.imports import LEFT_OUT, changes
 
-DUTY: Final = 0.2
-"""Share of one processor that imports may use while others train. A lower priority could not be raised again."""
 MAX_DESCRIPTORS: Final = 64
 NAME: Final = "hvd-template"
 """The name that ``top`` shows. The command line is that of the training processes."""
@@ -71,7 +69,7 @@ def _serve() -> bool:
     agent = socket.socket(fileno=number)
     agent.set_inheritable(False)
     usual, before = (_exchange(COMM, NAME), _exchange(OOM_SCORE, FIRST_VICTIM)), dict(os.environ)
-    problem = prepare(request["modules"], request["own"])
+    problem = prepare(request["modules"], request["own"], duty=request["duty"])
     env = changes(before, os.environ)
     problem = problem or _unfit(set_by_script(request["env"], env))
     if problem is not None:
@@ -108,23 +106,25 @@ class _LeftOut(BaseException):
 class _Pacer:
     """A finder that finds nothing. It pauses between imports, and stops those that need a left-out module."""
 
-    def __init__(self, left_out: Iterable[str]) -> None:
+    def __init__(self, left_out: Iterable[str], duty: float) -> None:
         self._left_out = frozenset(left_out)
+        self._pause = 1 / duty - 1
         self._used = time.process_time()
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         if name.partition(".")[0] in self._left_out:
             raise _LeftOut(name)
-        time.sleep(min(1.0, (time.process_time() - self._used) * (1 / DUTY - 1)))
+        time.sleep(min(1.0, (time.process_time() - self._used) * self._pause))
         self._used = time.process_time()
 
 
-def prepare(modules: Iterable[str], own: Iterable[str]) -> Unfit | None:
-    """Import ``modules``, but nothing of ``own``. Return why this process must not be forked; None if it may.
+def prepare(modules: Iterable[str], own: Iterable[str], *, duty: float = 1.0) -> Unfit | None:
+    """Import ``modules``, but nothing of ``own``. Return why this process must not be forked; None if it may. ``duty``:
+    the share of one processor that imports may use.
 
     After a failed import, another process must try without that module: parts of it have run, and would run again.
     """
-    already, paced = _held(), _Pacer({*own, *LEFT_OUT})
+    already, paced = _held(), _Pacer({*own, *LEFT_OUT}, duty)
     sys.meta_path.insert(0, paced)
     try:
         for name in modules:

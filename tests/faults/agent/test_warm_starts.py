@@ -18,6 +18,7 @@ import pytest
 
 import hvd_elastic_ext.worker.hook
 from hvd_elastic_ext.io import process_tree
+from hvd_elastic_ext.worker.process import link
 from hvd_elastic_ext.worker.process.template import NAME
 from tests.faults.agent.launching import Launcher, Session, agent_process, start_order
 from tests.support import marks
@@ -29,7 +30,7 @@ HOOK = Path(hvd_elastic_ext.worker.hook.__file__).parent
 ROOT = HOOK.parents[2]
 USUAL_ANSWER = """
 from hvd_elastic_ext.agent.slots import warm_starts
-warm_starts.CALM_S, warm_starts.LOOK_S = 0.3, 0.1
+warm_starts.CALM_S, warm_starts.LOOK_S, warm_starts.DUTY = 0.3, 0.1, 1.0
 """
 PRESET = USUAL_ANSWER + "warm_starts.ANSWER_S = 30.0\n"  # on a busy machine, an answer may take longer than a second
 PATIENT = PRESET + "warm_starts.MAX_TEMPLATE_ENDS = 1000\n"
@@ -99,7 +100,8 @@ def host(launcher: Launcher, tmp_path: Path, packages: Path) -> Iterator[Hosts]:
 
         def made(*modules: str, preload: str = "auto", env: dict[str, str] | None = None, preset: str = PRESET) -> Host:
             own = {"PYTHONUSERBASE": str(tmp_path), "PYTHONPATH": os.pathsep.join(map(str, (HOOK, ROOT, packages)))}
-            env = {**os.environ, **own, "HVD_ELASTIC_PRELOAD": preload, **(env or {})}
+            own |= {"HVD_ELASTIC_PRELOAD": preload, link.INTERVAL: "0.1"}
+            env = {**os.environ, **own, **(env or {})}
             launcher.options = {"preload": preload == "auto"}
             agent = stack.enter_context(agent_process(launcher.line(env=env), tmp_path, preset=preset))
             return Host(agent, launcher.session(), [sys.executable, str(TRAINEE), *modules])
