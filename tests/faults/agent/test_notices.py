@@ -13,6 +13,8 @@ from tests.faults.agent.launching import WAIT, Begin, Launcher, Session, linked,
 from tests.support.processes import RunningProcess, run_process
 from tests.support.waiting import wait_until
 
+OFTEN = "from hvd_elastic_ext.agent.notices import host_notices\nhost_notices.LOOK_S = 0.05"
+
 
 def notice_file(tmp_path: Path) -> Path:
     path = socket_file(tmp_path)
@@ -30,7 +32,7 @@ def wait_for_a_look(tmp_path: Path) -> None:
 def test_a_notice_in_the_agents_own_file_is_passed_on_until_it_is_withdrawn(
     launcher: Launcher, begin: Begin, tmp_path: Path
 ) -> None:
-    begin(launcher)
+    begin(launcher, preset=OFTEN)
     session = launcher.session()
     assert "going" not in session.hello
     path = notice_file(tmp_path)
@@ -54,7 +56,7 @@ def test_a_notice_that_changes_between_hello_and_welcome_is_reported(
     launcher.welcomes = False
     named = tmp_path / "annotations"
     monkeypatch.setenv("HVD_ELASTIC_NOTICE_FILE", str(named))
-    begin(launcher)
+    begin(launcher, preset=OFTEN)
     session = launcher.session()
     named.write_text("spot reclaim")
     wait_for_a_look(tmp_path)  # this look has no launcher for its report
@@ -67,7 +69,7 @@ def test_old_news_from_before_a_lost_connection_do_not_replace_newer_ones(
 ) -> None:
     named = tmp_path / "annotations"
     launcher.options = {"notice_file": str(named)}
-    begin(launcher)
+    begin(launcher, preset=OFTEN)
     session = launcher.session()
     session.wait_for("beats")  # it has read its welcome
     session.stand_still()
@@ -89,7 +91,7 @@ def test_the_file_that_a_launcher_names_goes_before_the_hosts_own_and_is_another
     first.write_text("by the first launcher")
     monkeypatch.setenv("HVD_ELASTIC_NOTICE_FILE", str(own))
     launcher.options = {"notice_file": str(first)}
-    begin(launcher)
+    begin(launcher, preset=OFTEN)
     session = launcher.session()
     wait_until(lambda: _reasons(session)[-1:] == ["by the first launcher"], what="the launcher's file")
     launcher.options = {"notice_file": str(second)}
@@ -107,7 +109,7 @@ def _reasons(session: Session) -> list[str]:
 @pytest.fixture
 def busy(launcher: Launcher, begin: Begin) -> RunningProcess:
     """An agent with a process that ends when it is told to leave. If it is stopped, it has one second."""
-    agent = begin(launcher)
+    agent = begin(launcher, preset=OFTEN)
     session = launcher.session()
     session.order(linked(0, "print('up', flush=True)\nhear()", grace_s=1.0))
     session.wait_for("output", 0)
@@ -139,7 +141,7 @@ def test_a_notice_shorter_than_the_grace_of_processes_leaves_that_grace(
 
 def test_the_pre_stop_hook_writes_the_notice_file(launcher: Launcher, begin: Begin, tmp_path: Path) -> None:
     """The hook gets the agent's pid: outside a container, it would otherwise signal the agents of all users."""
-    agent = begin(launcher)
+    agent = begin(launcher)  # which the hook knows by its command line
     session = launcher.session()
     session.order(python(0, WAIT, grace_s=1.0))
     session.wait_for("output", 0)
