@@ -7,10 +7,11 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import pytest
 
+from hvd_elastic_ext import cli
 from hvd_elastic_ext.core.journal import Record, read
 from tests.support.processes import RunningProcess, run_process
 from tests.support.waiting import wait_until
@@ -94,6 +95,29 @@ class Launched:
 @pytest.fixture
 def launched(tmp_path: Path) -> Launched:
     return Launched(tmp_path)
+
+
+class Answer(NamedTuple):
+    """Of ``hvd-elastic``."""
+
+    code: int
+    out: str
+    err: str
+
+
+Ask = Callable[..., Answer]
+
+
+@pytest.fixture
+def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Ask:
+    """Run ``hvd-elastic`` with these words in this process, in the test's folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def asked(*words: str) -> Answer:
+        capfd.readouterr()
+        return Answer(cli.main(words), *capfd.readouterr())
+
+    return asked
 
 
 def alive(pid: int) -> bool:

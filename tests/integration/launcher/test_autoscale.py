@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.launcher.conftest import COUNTER, ELASTIC, Launched
+from tests.integration.launcher.conftest import COUNTER, ELASTIC, Ask, Launched
 from tests.support import bad_servers
 from tests.support.bad_servers import answering, says
 
@@ -90,14 +90,13 @@ def test_a_size_by_hand_holds_under_the_next_launcher(launched: Launched, tmp_pa
             launched.wait_for("the policy's size", lambda: scaled(launched)[1:] == [(1, ["h-1"])], timeout=100)
 
 
-def test_a_job_that_asks_nobody_says_how_to_be_asked(launched: Launched, tmp_path: Path) -> None:
+def test_a_job_that_asks_nobody_says_how_to_be_asked(launched: Launched, ask: Ask, tmp_path: Path) -> None:
     launched.set_hosts("localhost:1")
-    with launched.run("-np", "1", "--state-dir", tmp_path / "state", sys.executable, COUNTER, 10**6):
-        launched.wait_for_steps(1, timeout=100)
-        ask = [*ELASTIC, "scale", "2", "--state-dir", tmp_path / "state"]
-        answer = subprocess.run(ask, capture_output=True, text=True, check=False)
-        assert answer.returncode == 2
-        assert "start it with --autoscale POLICY --scale-with KIND/NAME" in answer.stderr
+    with launched.run("-np", "1", "--state-dir", tmp_path / "state", "sleep", "1000"):
+        launched.wait_for("a process", lambda: launched.events("spawned"))
+        answer = ask("scale", "2", "--state-dir", str(tmp_path / "state"))
+        assert answer.code == 2
+        assert "start it with --autoscale POLICY --scale-with KIND/NAME" in answer.err
         assert scaled(launched) == []
         assert launched.events("started")[0].get("autoscale") is None
 

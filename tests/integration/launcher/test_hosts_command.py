@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext import cli
+from tests.integration.launcher.conftest import Ask
 from tests.support.processes import RunningProcess, run_process
 
 STUB = Path(__file__).with_name("launcher_stub.py")
@@ -18,42 +19,33 @@ UNSAVED = "hvd-elastic hosts: no launcher runs; there is no saved state that can
 
 
 class User:
-    """Somebody in a folder, with a job of the name ``job`` there."""
+    """Somebody in the folder ``here``, with a job of the name ``job`` there."""
 
-    def __init__(self, here: Path) -> None:
+    def __init__(self, here: Path, ask: Ask) -> None:
         self.here = here
         self.folder = here / ".hvd-elastic" / "job"
         self.folder.mkdir(parents=True, mode=0o700)
-
-    def ask(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "hvd_elastic_ext.cli", "hosts", *arguments],
-            cwd=self.here,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        self.ask = functools.partial(ask, "hosts")
 
     def hosts(self, *arguments: str, code: int = 0, error: str = "") -> str:
         done = self.ask(*arguments)
-        assert (done.returncode, done.stderr) == (code, error), done.stdout
-        return done.stdout
+        assert (done.code, done.err) == (code, error), done.out
+        return done.out
 
     def refused(self, *arguments: str, code: int = 2) -> str:
         done = self.ask(*arguments)
-        assert done.returncode == code, done.stderr
-        assert done.stdout == ""
-        assert done.stderr.count("\n") == 1
-        return done.stderr
+        assert done.code == code, done.err
+        assert done.out == ""
+        assert done.err.count("\n") == 1
+        return done.err
 
     def launcher(self) -> list[str]:
         return [sys.executable, str(STUB), str(self.folder), "a:4", "b:2"]
 
 
 @pytest.fixture
-def user(tmp_path: Path) -> User:
-    return User(tmp_path)
+def user(tmp_path: Path, ask: Ask) -> User:
+    return User(tmp_path, ask)
 
 
 def ready(process: RunningProcess) -> None:
@@ -136,23 +128,19 @@ def test_a_job_is_found_by_its_name_its_folder_or_because_it_is_the_newest(user:
     ],
 )
 def test_wrong_usage_gives_one_line_and_where_the_options_are_listed(
-    user: User,
-    arguments: tuple[str, ...],
-    says: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    user: User, arguments: tuple[str, ...], says: str
 ) -> None:
-    monkeypatch.chdir(user.here)
-    assert cli.main(["hosts", *arguments]) == 2
-    said = capfd.readouterr()
-    line, _, rest = said.err.partition("\n")
-    assert (said.out, rest) in {("", ""), ("", "`hvd-elastic hosts block --help` lists all options\n")}
+    done = user.ask(*arguments)
+    line, _, rest = done.err.partition("\n")
+    assert (done.code, done.out) == (2, "")
+    assert rest in ("", "`hvd-elastic hosts block --help` lists all options\n")
     assert says in line
 
 
 def test_a_damaged_state_is_reported_and_does_not_stop_the_command(user: User) -> None:
     (user.folder / "state.json").write_text("{")
-    done = user.ask("block", "a")
+    command = [sys.executable, "-m", "hvd_elastic_ext.cli", "hosts", "block", "a"]
+    done = subprocess.run(command, cwd=user.here, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0
     assert "damaged" in done.stderr
     assert json.loads((user.folder / "state.json").read_text())["ledger"]["records"][0]["name"] == "a"
