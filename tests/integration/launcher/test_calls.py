@@ -28,6 +28,13 @@ def results(output: str) -> dict[str, set[str]]:
     return found
 
 
+def kill(launched: Launched, pid: int, *, after: int) -> None:
+    """Kill a process after that many more lines about steps and commits."""
+    lines = len(launched.events("committed", "stepped"))
+    launched.wait_for("some steps", lambda: len(launched.events("committed", "stepped")) > lines + after)
+    os.kill(pid, signal.SIGKILL)
+
+
 def run(launched: Launched, kind: str, *options: str, kill_in: str | None, use: str = "ours") -> str:
     """Run the script, kill rank 1 in a call, and return the output."""
     launched.set_hosts("localhost:2")
@@ -37,34 +44,33 @@ def run(launched: Launched, kind: str, *options: str, kill_in: str | None, use: 
             launched.wait_for("the call", lambda: begins.search(process.stdout))
             found = begins.search(process.stdout)
             assert found is not None
-            steps = len(launched.events("committed", "stepped"))
-            launched.wait_for("some steps", lambda: len(launched.events("committed", "stepped")) > steps + 8)
-            os.kill(int(found[1]), signal.SIGKILL)
+            kill(launched, int(found[1]), after=8)
         assert process.wait(180) == 0, process.output
         return process.output
 
 
 mpi = pytest.mark.skipif(without_mpi() is not None, reason=str(without_mpi()))
-WAYS = [
-    pytest.param("ours", (), id="horovod"),
-    pytest.param("stock", ("--adopt",), id="adopt", marks=pytest.mark.soak),
-    pytest.param("engine", ("--engine", "torch"), id="torch", marks=pytest.mark.soak),
-    pytest.param("engine", ("--engine", "torchrun"), id="torchrun", marks=pytest.mark.soak),
-    pytest.param("engine", ("--engine", "mpirun"), id="mpirun", marks=[pytest.mark.soak, mpi]),
+OTHERS = [
+    pytest.param("stock", ("--adopt",), id="adopt"),
+    pytest.param("engine", ("--engine", "torch"), id="torch"),
+    pytest.param("engine", ("--engine", "torchrun"), id="torchrun"),
+    pytest.param("engine", ("--engine", "mpirun"), id="mpirun", marks=mpi),
 ]
 
 
-@pytest.mark.parametrize(("use", "options"), WAYS)
+@pytest.mark.soak
+@pytest.mark.parametrize(("use", "options"), OTHERS)
 def test_a_process_that_is_killed_in_a_later_fold_comes_back_in_that_fold(
     launched: Launched, use: str, options: tuple[str, ...]
 ) -> None:
+    """With Horovod and our State: see the test of the newcomer."""
     found = results(run(launched, "folds", *options, kill_in="2", use=use))
     assert found == {call: {text} for call, text in expected("folds").items()}
     assert [each.get("size") for each in launched.events("resized")][-1] == 2
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("use", "options"), WAYS)
+@pytest.mark.parametrize(("use", "options"), [pytest.param("ours", (), id="horovod"), *OTHERS])
 def test_a_process_that_is_killed_while_fine_tuning_comes_back_with_what_pretraining_left(
     launched: Launched, use: str, options: tuple[str, ...]
 ) -> None:
@@ -72,23 +78,29 @@ def test_a_process_that_is_killed_while_fine_tuning_comes_back_with_what_pretrai
     assert found == {call: {text} for call, text in expected("tune").items()}
 
 
-def test_a_newcomer_on_another_host_catches_up_before_it_interrupts_the_others(launched: Launched) -> None:
+def test_a_newcomer_on_another_host_catches_up_before_it_interrupts_the_others_and_so_does_one_that_was_killed(
+    launched: Launched,
+) -> None:
     launched.set_hosts("localhost:1")
     with launched.run(*QUICK, "-np", "1", "env", "USE=ours", sys.executable, str(FOLDS), "folds") as process:
         launched.wait_for("the second call", lambda: "begins call 2" in process.stdout)
         launched.set_hosts("localhost:1", "127.0.0.1:1")
+        launched.wait_for("a world of both", lambda: len(launched.events("resized")) == 2)
+        kill(launched, launched.pids()["127.0.0.1"], after=8)
         assert process.wait(180) == 0, process.output
         output = process.output
     assert results(output) == {call: {text} for call, text in expected("folds").items()}
-    assert len(RESULT.findall(output)) == 6  # the newcomer printed all three results, too
-    joined = launched.events("resized")[-1]
-    assert (joined.get("size"), joined.get("call"), joined.get("cause")) == (2, 3, "hosts added")
+    assert len(RESULT.findall(output)) == 3 + 2 + 3  # both newcomers printed the results of what was over, too
+    first, joined, left, back = launched.events("resized")[:4]
+    assert [each.get("size") for each in (first, joined, left, back)] == [1, 2, 1, 2]
+    assert (joined.get("call"), joined.get("cause")) == (3, "hosts added")
+    assert back.get("call") == 3
     skipped = launched.events("call_skipped")
-    assert [each.get("call") for each in skipped] == [1, 2]
-    # All this time the other one trains: it is interrupted once, when the newcomer is in its call.
-    ready = next(each for each in launched.events("parked") if each.get("host") == "127.0.0.1")
-    assert max(each.mono for each in skipped) < ready.mono < joined.mono
-    assert [each.get("size") for each in launched.events("resized")] == [1, 2]
+    assert [each.get("call") for each in skipped] == [1, 2, 1, 2]
+    # All this time the other one trains: it is interrupted once for each, when the newcomer is in its call.
+    for life, world in enumerate((joined, back)):
+        ready = [each for each in launched.events("parked") if each.get("host") == "127.0.0.1"][life]
+        assert skipped[2 * life + 1].mono < ready.mono < world.mono
     assert [(each.get("call"), each.get("kept")) for each in launched.events("call_ended")] == [(1, True), (2, True)]
 
 

@@ -101,21 +101,31 @@ def leaver(*words: str, budget: int = 0) -> tuple[str, ...]:
 
 soak, mpi = pytest.mark.soak, pytest.mark.skipif(without_mpi() is not None, reason=str(without_mpi()))
 ALL_LEAVE = [
-    pytest.param((), "exit", id="exit"),
-    pytest.param((), "quit", id="quit", marks=soak),
-    pytest.param((), "os", id="os", marks=soak),
-    pytest.param((), "late", id="late", marks=soak),
-    pytest.param(("--adopt",), "exit plain", id="adopt-exit", marks=soak),
-    pytest.param(("--adopt",), "os plain", id="adopt-os", marks=soak),
-    pytest.param((), "exit plain", id="stock-exit", marks=soak),
-    pytest.param((), "os plain", id="stock-os", marks=soak),
-    pytest.param(("--engine", "torchrun"), "exit", id="torchrun-exit", marks=soak),
-    pytest.param(("--engine", "torchrun"), "os", id="torchrun-os", marks=soak),
-    pytest.param(("--engine", "mpirun"), "exit", id="mpirun-exit", marks=[soak, mpi]),
-    pytest.param(("--engine", "mpirun"), "late-os", id="mpirun-late-os", marks=[soak, mpi]),
+    pytest.param((), "quit", id="quit"),
+    pytest.param((), "os", id="os"),
+    pytest.param((), "late", id="late"),
+    pytest.param(("--adopt",), "exit plain", id="adopt-exit"),
+    pytest.param(("--adopt",), "os plain", id="adopt-os"),
+    pytest.param((), "exit plain", id="stock-exit"),
+    pytest.param((), "os plain", id="stock-os"),
+    pytest.param(("--engine", "torchrun"), "exit", id="torchrun-exit"),
+    pytest.param(("--engine", "torchrun"), "os", id="torchrun-os"),
+    pytest.param(("--engine", "mpirun"), "exit", id="mpirun-exit", marks=mpi),
+    pytest.param(("--engine", "mpirun"), "late-os", id="mpirun-late-os", marks=mpi),
 ]
+"""With our State by ``sys.exit``: see the test of the last checkpoint."""
 
 
+def check_all_left(launched: Launched) -> None:
+    output = launched.process.stdout
+    assert output.count("begins at 0") == 2
+    assert "begins at 6" not in output
+    assert "all ranks left the training function with exit code 0" in launched.process.stderr
+    assert [record.get("code") for record in launched.events("exited")] == [0, 0]
+    assert launched.events("finished")[-1].get("code") == 0
+
+
+@soak
 @pytest.mark.parametrize(("options", "how"), ALL_LEAVE)
 def test_training_is_done_when_all_ranks_leave_the_process_within_the_training_function(
     launched: Launched, options: tuple[str, ...], how: str
@@ -123,19 +133,18 @@ def test_training_is_done_when_all_ranks_leave_the_process_within_the_training_f
     launched.set_hosts("localhost:2")
     with launched.run(*options, *leaver(*how.split())) as process:
         assert process.wait(90) == 0, process.output
-    assert process.stdout.count("begins at 0") == 2
-    assert "begins at 6" not in process.stdout
-    assert "all ranks left the training function with exit code 0" in process.stderr
-    assert [record.get("code") for record in launched.events("exited")] == [0, 0]
-    assert launched.events("finished")[-1].get("code") == 0
+    check_all_left(launched)
 
 
 @pytest.mark.parametrize(("how", "extra"), [("changed", 17), pytest.param("os", 0, marks=soak)])
-def test_the_last_checkpoint_is_what_the_ranks_had_when_they_left(launched: Launched, how: str, extra: int) -> None:
+def test_when_all_ranks_leave_training_is_done_and_the_last_checkpoint_is_what_they_had_then(
+    launched: Launched, how: str, extra: int
+) -> None:
     launched.set_hosts("localhost:2")
     stored = launched.directory / "checkpoints"
     with launched.run("--checkpoint-dir", stored, "--checkpoint-every", "notice", *leaver(how)) as process:
         assert process.wait(90) == 0, process.output
+    check_all_left(launched)
     assert "training is done; step 6 is in" in process.stderr
     exported = launched.directory / "exported.pt"
     assert cli.main(["checkpoints", "export", str(stored), "--to", str(exported)]) == 0
