@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from tests.integration.launcher.test_over_ssh import command
 from tests.support.nethosts import NetHosts
+from tests.support.processes import RunningProcess
+from tests.support.waiting import wait_until
 
 MakeHosts = Callable[[int], NetHosts]
-TRAINING = ("-np", "1", "--elastic-timeout", "4", "--job", "job", sys.executable, "-c", "print('trained')")
+TRAINING = ("-np", "1", "--job", "job", sys.executable, "-c", "print('trained')")
 SECRET = "hunter2"
 
 
@@ -32,17 +35,23 @@ class Jobs:
             f"  GlobalKnownHostsFile none\n{configuration}"
         )
 
-    def run(self) -> tuple[int, str]:
+    def start(self) -> AbstractContextManager[RunningProcess]:
         words = command(self.hosts, self.directory, *TRAINING)
-        with self.hosts.launcher.popen(words, cwd=self.directory, env={"MY_SECRET": SECRET}) as job:
-            return job.wait(60), job.output
+        return self.hosts.launcher.popen(words, cwd=self.directory, env={"MY_SECRET": SECRET})
+
+    def check_trained(self) -> None:
+        with self.start() as job:
+            assert job.wait(60) == 0, job.output
 
     def refused(self) -> str:
-        code, output = self.run()
-        assert code == 1, output
+        """Wait until the host has failed once, and end the job. Return what it has said."""
+        with self.start() as job:
+            job.wait_for("h1 is blocked for .* s: ", timeout=60)
+            job.terminate()
+            assert job.wait(60) == 143, job.output
         assert not self.heard.exists() or self.heard.read_text() == ""
-        assert "Traceback" not in output
-        return output
+        assert "Traceback" not in job.output
+        return job.output
 
 
 def key_of(hosts: NetHosts, name: str) -> str:
@@ -55,15 +64,15 @@ def test_a_new_host_is_accepted_without_a_question_and_a_changed_key_is_refused(
 ) -> None:
     hosts = nethosts(1)
     jobs = Jobs(hosts, tmp_path)
-    assert jobs.run()[0] == 0
+    jobs.check_trained()
     assert "ssh-ed25519" in jobs.own.read_text()
     assert not jobs.known.exists()
     hosts["h1"].impersonate(jobs.heard)
     said = jobs.refused()
     assert f"if that change was intended: ssh-keygen -R h1 -f {jobs.own}" in said
     jobs.own.unlink()  # what the remedy comes to, where the host has no other name: then it is trusted
-    jobs.run()
-    assert SECRET in jobs.heard.read_text()
+    with jobs.start():
+        wait_until(lambda: jobs.heard.exists() and SECRET in jobs.heard.read_text(), what="the secret", timeout=60)
 
 
 def test_a_false_sshd_gets_nothing_from_a_user_who_knows_the_true_ones_key(nethosts: MakeHosts, tmp_path: Path) -> None:
@@ -95,4 +104,4 @@ def test_a_false_sshd_gets_nothing_with_strict_checking(nethosts: MakeHosts, tmp
 
 def test_the_true_sshd_is_used_with_strict_checking(nethosts: MakeHosts, tmp_path: Path) -> None:
     hosts = nethosts(1)
-    assert Jobs(hosts, tmp_path, "  StrictHostKeyChecking yes\n", known=key_of(hosts, "h1")).run()[0] == 0
+    Jobs(hosts, tmp_path, "  StrictHostKeyChecking yes\n", known=key_of(hosts, "h1")).check_trained()
