@@ -104,18 +104,27 @@ def told_to_leave(job: Job, stays: Member, leaves: Member) -> None:
     finished(stays)
 
 
-def test_the_first_processes_meet_in_init_and_their_loop_finds_the_world_formed(job: Job) -> None:
-    members = [job.start(host, TRAINEE, plan=Place(0, 1, 0, 1, 0, 1), alone=False) for host in ("alpha", "beta")]
+def test_the_first_processes_meet_in_init_their_loop_finds_the_world_formed_and_all_tell_a_failure_alike(
+    job: Job,
+) -> None:
+    env = {"FAIL_AT": "20"}
+    plan = Place(0, 1, 0, 1, 0, 1)
+    members = [job.start(host, TRAINEE, plan=plan, alone=False, env=env) for host in ("alpha", "beta")]
     for member in members:
         assert member.wait_said("parked") == {"say": "parked", "at": "init", "later": True, "call": 0}
         assert "built as" not in member.process.stdout
     job.live(*members)
+    said = [member.wait_said("failed") for member in members]
+    assert [message["error"] for message in said] == [f"ZeroDivisionError: rank {rank} could not" for rank in (0, 1)]
+    assert said[0]["digest"] == said[1]["digest"]
+    assert "in train" in said[0]["traceback"]
     for rank, member in enumerate(members):
-        member.wait_step(size=2, more=3)
+        assert member.process.wait(30) == 1
+        assert [step for step, _, _ in member.steps()] == list(range(1, 21))
         assert f"built as {rank} 2 0 1 {rank} 2" in member.process.stdout
-        assert len(member.heard("parked")) == len(member.heard("entered")) == 1
+        assert len(member.heard("parked")) == len(member.heard("entered")) == len(member.heard("failed")) == 1
         assert "reset" not in member.process.stdout
-    finished(*members)
+        assert not member.heard("done")
 
 
 def test_a_plain_script_parks_at_hvd_init_and_goes_live_there(job: Job) -> None:
@@ -206,18 +215,3 @@ def test_a_parked_one_whose_agent_goes_away_ends_and_says_so(job: Job) -> None:
     member.end.shutdown(socket.SHUT_RDWR)
     assert member.process.wait(20) == 1
     assert "the agent of this host has gone" in member.process.stderr
-
-
-def test_a_failure_of_the_script_is_told_alike_on_all_ranks(job: Job) -> None:
-    plan = [Place(rank, 2, 0, 1, rank, 2) for rank in (0, 1)]
-    env = {"FAIL_AT": "5"}
-    members = [job.start(host, TRAINEE, plan=plan[rank], env=env) for rank, host in enumerate(("alpha", "beta"))]
-    job.live(*members)
-    said = [member.wait_said("failed") for member in members]
-    assert [message["error"] for message in said] == [f"ZeroDivisionError: rank {rank} could not" for rank in (0, 1)]
-    assert said[0]["digest"] == said[1]["digest"]
-    assert "in train" in said[0]["traceback"]
-    for member in members:
-        assert member.process.wait(30) == 1
-        assert len(member.heard("failed")) == 1
-        assert not member.heard("done")
