@@ -22,6 +22,7 @@ from hvd_elastic_ext.worker.calls.calls import current as current_calls
 from hvd_elastic_ext.worker.state import keeper as keeping
 from hvd_elastic_ext.worker.sync.host_updates import HostsUpdate
 from tests.contract.worker.training import events, given_a_journal, step, trained
+from tests.support import light_torch
 from tests.unit.worker.python_with_hook import HOOK, python
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -81,7 +82,9 @@ def test_the_step_with_which_horovod_makes_the_state_of_an_optimizer_is_not_a_st
     here, there = socket.socketpair()
     with here, there:
         here.sendall(b'{"tell": "alone"}\n')  # the State joins the world, and nobody else is there
-        found = python(code.replace("weight = ", "status.fresh = True\nweight = "), path=HOOK, link=there)
+        found = python(
+            code.replace("weight = ", "status.fresh = True\nweight = "), path=f"{HOOK}:{light_torch.FOLDER}", link=there
+        )
     assert found.stdout.split() == ["0", "True", "1", "False"], found.stderr
 
 

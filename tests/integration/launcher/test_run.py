@@ -123,12 +123,12 @@ def test_an_empty_hosts_file_at_the_start_is_said_with_a_rest_of_time_that_falls
         assert process.wait(60) == 143, process.output
 
 
-SPINS = "import horovod.torch as hvd\nhvd.init()\nwhile True: pass"
+NEVER_TRAINS = "import time\nimport horovod.torch as hvd\nhvd.init()\nwhile True: time.sleep(1)"
 
 
 def test_a_script_that_never_trains_is_told_within_5_s_and_reported_after_progress_timeout(launched: Launched) -> None:
     launched.set_hosts("localhost:1")
-    with launched.run("-np", "1", "--progress-timeout", "6", PYTHON, "-c", SPINS) as process:
+    with launched.run("-np", "1", "--progress-timeout", "6", PYTHON, "-c", NEVER_TRAINS) as process:
         process.wait_for(
             r"no step for [345] s: rank 0 \(localhost\[0\]\) has neither entered an elastic loop nor reported a step"
             r".*; reported as stalled after 6 s \(--progress-timeout\)",
