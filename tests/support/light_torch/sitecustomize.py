@@ -35,6 +35,18 @@ def graph_break() -> None:
     pass
 
 
+class Utils:
+    """What DistributedDataParallel asks the compiler's utilities, and else the real ones."""
+
+    @staticmethod
+    def get_optimize_ddp_mode() -> str:
+        return "ddp_optimizer"  # the default
+
+    def __getattr__(self, name: str) -> object:
+        getattr(import_module(COMPILER), "real", None)
+        return getattr(import_module(f"{COMPILER}.utils"), name)
+
+
 def generators() -> None:
     """The stub of the operators leaves out one thing that others need: torch's generators get their type there."""
     torch = sys.modules["torch"]
@@ -105,7 +117,7 @@ FUNCTIONS: dict[str, dict[str, object]] = {
 }
 """What torch itself imports by name from modules that are not there yet."""
 sys.meta_path[:0] = [
-    _Stub(COMPILER, SHAPES, EXPORT, *TRACERS, disable=disable, graph_break=graph_break),
+    _Stub(COMPILER, SHAPES, EXPORT, *TRACERS, disable=disable, graph_break=graph_break, utils=Utils()),
     _Stub(SHAPES),
     _Stub(EXPORT, package=True),
     *(_Stub(name, EXPORT, package=True, **FUNCTIONS.get(name, {})) for name in TRACERS),
