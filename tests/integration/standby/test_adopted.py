@@ -36,7 +36,6 @@ ORDERS = (
     ("horovod.torch", "hvd_elastic_ext.torch"),
     ("hvd_elastic_ext.torch", "horovod.torch"),
     ("hvd_elastic_ext.worker.stock", "hvd_elastic_ext.torch"),
-    ("horovod.torch",),
 )
 """What a script imports first. Each process of a job takes one that is left."""
 IMPORTS = f"""

@@ -20,11 +20,11 @@ HERE = Path(__file__).parent
 
 def test_the_digits_example_learns_in_one_process(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    with run_process([sys.executable, DIGITS, "--epochs", "8", "--report", report]) as process:
+    with run_process([sys.executable, DIGITS, "--epochs", "6", "--report", report]) as process:
         assert process.wait(60) == 0, process.output
     told = json.loads(report.read_text())
     assert told["accuracy"] >= 0.95
-    assert (told["epochs"], told["size"]) == (8, 1)
+    assert (told["epochs"], told["size"]) == (6, 1)
 
 
 @pytest.mark.soak

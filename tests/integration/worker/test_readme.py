@@ -11,7 +11,7 @@ from tests.support.processes import run_process
 
 README = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
 (SCRIPT,) = re.findall(r"^```python\n(.*?)^```", README, re.M | re.S)
-EPOCHS = 5
+EPOCHS = 4
 
 
 def test_what_the_readme_shows_runs_as_it_is(tmp_path: Path) -> None:
