@@ -133,7 +133,7 @@ def test_a_plain_script_parks_at_hvd_init_and_goes_live_there(job: Job) -> None:
     assert "init as 0 1 0 1" in first.process.stdout
     second = job.start("beta", STOCK, plan=Place(1, 2, 0, 1, 1, 2))
     second.wait_said("parked")
-    assert "before init" in second.process.stdout
+    wait_until(lambda: "before init" in second.process.stdout, what="its output")  # over another pipe
     assert "init as" not in second.process.stdout
     job.update(first)
     job.form(first, second)
