@@ -202,7 +202,7 @@ CASES: Final = (
         name="torch-join",
         about="a second host comes under --engine torch; stock is torchft",
         figures=(
-            Figure(STALL, bar_ratio=1.0, floor=UNDER_HOROVOD, bar_floor=BAR_HOROVOD),
+            Figure(STALL, floor=UNDER_HOROVOD, bar_floor=BAR_HOROVOD),
             Figure(JOINED),
             Figure(UNDER_HOROVOD, sides=("ours",)),
         ),

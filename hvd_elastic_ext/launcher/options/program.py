@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import hashlib
 import itertools
@@ -103,16 +104,42 @@ def _what_runs(words: Sequence[str]) -> str:
 
 
 def joins_itself(command: Sequence[str]) -> str | None:
-    """The script of ``command``, if it forms its process group itself and knows nothing of this package.
-
-    By its text, as far as this machine has it.
+    """The script of ``command``, if it calls ``init_process_group()``, and neither it nor a module beside it imports
+    this package. None also for what cannot be read: the process reports that.
     """
     script = next((Path(word) for word in command if word.endswith(".py") and Path(word).is_file()), None)
+    tree = None if script is None else _parsed(script)
+    if script is None or tree is None or not any(map(_is_join, ast.walk(tree))):
+        return None
+    names = {name.partition(".")[0] for name in _imported(tree)}
+    beside = [script.parent / f"{name}.py" for name in names] + [script.parent / name / "__init__.py" for name in names]
+    known = names.union(*(_imported(module) for path in beside if (module := _parsed(path)) is not None))
+    return None if any(name.partition(".")[0] == "hvd_elastic_ext" for name in known) else str(script)
+
+
+def _parsed(path: Path) -> ast.Module | None:
     try:
-        text = "" if script is None else script.read_text(errors="replace")
-    except OSError:
-        return None  # the process reports it
-    return str(script) if "init_process_group(" in text and "hvd_elastic_ext" not in text else None
+        return ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return None
+
+
+def _is_join(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and "init_process_group" in (
+        getattr(node.func, "attr", None),
+        getattr(node.func, "id", None),
+    )
+
+
+def _imported(tree: ast.Module) -> set[str]:
+    """The modules that it imports, anywhere in it."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module or "")
+    return names
 
 
 def _without_builtins(words: list[str]) -> list[str]:

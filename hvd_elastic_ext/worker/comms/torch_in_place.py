@@ -38,6 +38,7 @@ from typing import Any, Final, cast
 from urllib.parse import quote
 from weakref import WeakSet
 
+import torch
 import torch.distributed as dist
 from torch import nn
 
@@ -174,7 +175,8 @@ class InPlaceComms(TorchDistributedComms):
                 return
             except RuntimeError:  # or the time is over
                 if work.is_completed():
-                    raise
+                    work.wait()  # raises its own error, if it has one
+                    return
             if HOROVOD_FENCE.was_cut:
                 cut_at = cut_at or time.monotonic()
                 if time.monotonic() - cut_at >= TOLD_S:
@@ -249,6 +251,25 @@ def _know(kind: Any) -> None:
     kind.__init__ = noting
 
 
+def _retire(ddp: Any) -> None:
+    """Have a DDP of a world that is left send nothing and say so if it is used in the next one.
+
+    If the script keeps it, its hooks would send the gradients of the next world's first backward pass to this one, and
+    without them it would average nothing.
+    """
+    if hasattr(ddp, "reducer"):
+        ddp._remove_autograd_hooks()
+    ddp.register_forward_pre_hook(_refuse, prepend=True)
+
+
+def _refuse(ddp: nn.Module, *_: object) -> None:
+    if torch.is_grad_enabled():
+        raise UsageError(
+            "this DistributedDataParallel belongs to an earlier world: make it in the training function, which begins "
+            "anew in each world, or use elastic.ddp(model)"
+        )
+
+
 def _join() -> None:
     """Ask for a rank, and connect to the other members. Raises ``HorovodInternalError`` if the world does not form."""
     try:
@@ -260,24 +281,26 @@ def _join() -> None:
 
 def _connect() -> None:
     alone = standby.ADDRESS not in os.environ
+    _choose_interface()
     place = ALONE if alone else _ask_for_rank(int(os.environ[standby.PORT]))
     store = dist.HashStore() if alone else AgentStore(int(os.environ[standby.PORT]))  # type: ignore[attr-defined]
-    interface = _INTERFACE or os.environ.get("HOROVOD_GLOO_IFACE")
-    if interface is None:
-        os.environ.pop("GLOO_SOCKET_IFNAME", None)  # that of an earlier world
-    else:
-        _check_interfaces(interface)
-        os.environ["GLOO_SOCKET_IFNAME"] = interface
     HOROVOD_FENCE.tracking(_form)(store, place)  # from here on: others may open connections while a rank is waited for
 
 
-def _check_interfaces(names: str) -> None:
-    """Raises :class:`UsageError` for a network interface that this machine lacks."""
+def _choose_interface() -> None:
+    """Have Gloo use the interface that the user or the launcher has chosen. Raises :class:`UsageError` for one that
+    this machine lacks.
+    """
+    interface = _INTERFACE or os.environ.get("HOROVOD_GLOO_IFACE")
+    if interface is None:
+        os.environ.pop("GLOO_SOCKET_IFNAME", None)  # that of an earlier world
+        return
     known = [name for _, name in socket.if_nameindex()]
-    if lacking := [name for name in names.split(",") if name not in known]:
-        raise UsageError(
-            f"GLOO_SOCKET_IFNAME={names}: this machine has no interface {lacking[0]}, only {', '.join(known)}"
-        )
+    for name in interface.split(","):
+        if name.partition(":")[0] not in known:  # eth0:1 is an address of eth0
+            has = ", ".join(known)
+            raise UsageError(f"GLOO_SOCKET_IFNAME={interface}: this machine has no interface {name}, only {has}")
+    os.environ["GLOO_SOCKET_IFNAME"] = interface
 
 
 def _form(store: Any, place: Place) -> None:
@@ -371,8 +394,7 @@ def _let_go() -> None:
         return
     former = [*dist.distributed_c10d._world.pg_map, *_kept]  # also groups of the script's own
     for ddp in _ddps:
-        # If the script keeps it, it would send the gradients of the next world's first backward pass to this one.
-        ddp._remove_autograd_hooks()
+        _retire(ddp)
     _ddps.clear()
     dist.destroy_process_group()
     _groups.clear()

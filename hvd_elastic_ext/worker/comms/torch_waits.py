@@ -1,8 +1,8 @@
 """Whether this process waits for other ranks within ``torch.distributed``.
 
-Nobody can hook such a wait: what DDP begins in C++, it waits for in C++. So each heartbeat looks at the threads. One
-waits if its innermost Python code is that of a collective or of ``backward()``, and if it has not computed since the
-heartbeat before. The launcher asks for this when a rank does not answer: one that still waits for a lost peer is stuck.
+Nobody can hook such a wait: what DDP begins in C++, it waits for in C++. So each heartbeat looks at the main thread. It
+waits if its innermost Python code is that of a collective, or of ``backward()``, and if nothing has been computed for a
+while. The launcher asks for this when a rank does not answer: one that still waits for a lost peer is stuck.
 
 That happens. Gloo tells everyone who waits on a connection that it has ended, except a sender that has sent a part of
 its data (``pair.cc``, ``signalException``): that one waits until its time limit, half an hour.
@@ -12,48 +12,67 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
-COLLECTIVES: Final = ("/torch/distributed/", "/torch/nn/parallel/distributed.py", "/torch/autograd/")
-"""Where the Python code is that waits for other ranks."""
-LITTLE: Final = 2
-"""Clock ticks (10 ms each) of computation between two heartbeats in a thread that waits: it may wake up and look."""
+COLLECTIVES: Final = ("/torch/distributed/", "/torch/nn/parallel/distributed.py")
+"""Where the Python code is that waits for other ranks. The main thread waits alone there."""
+BACKWARD: Final = "/torch/autograd/"
+"""What may wait for other ranks at its end, and for this process's other threads before: those compute then. A GPU is
+not seen to compute, so with one this does not count."""
+WINDOW_S: Final = 0.5
+"""Shortest time in which nothing may have been computed. A clock tick is 0.01 s."""
+LITTLE: Final = 0.05
+"""Highest share of a processor that counts as nothing: threads wake up and look."""
 
 
 class TorchWaits:
-    """Looks at the threads of this process. For one thread, at each heartbeat."""
+    """Looks at the main thread of this process, at each heartbeat. ``computed_s``: seconds that a thread has computed,
+    or the whole process for None.
+    """
 
-    def __init__(self) -> None:
-        self._before: dict[int, int] = {}
-        """Of the last look, by native thread id: clock ticks of each thread that was within a collective."""
+    def __init__(
+        self,
+        now: Callable[[], float] = time.monotonic,
+        computed_s: Callable[[int | None], float] | None = None,
+    ) -> None:
+        self._now = now
+        self._computed_s = computed_s or seconds_computed
+        self._since: tuple[str, float, float] | None = None
+        """Where the main thread was, when that was looked at, and what had been computed then."""
+        self._waits = False
 
     def look(self) -> bool:
-        """Whether a thread waits for other ranks since the last look."""
-        frames = sys._current_frames()
-        here = threading.current_thread()
-        within = [
-            thread.native_id
-            for thread in threading.enumerate()
-            if thread is not here and thread.native_id is not None and _is_collective(frames.get(thread.ident or 0))
-        ]
-        ticks = {native: spent for native in within if (spent := _ticks(native)) is not None}
-        waits = any(
-            native in self._before and spent - self._before[native] <= LITTLE for native, spent in ticks.items()
-        )
-        self._before = ticks
-        return waits
+        """Whether the main thread waits for other ranks, and has done so since an earlier look."""
+        where, thread = _where(), threading.main_thread().native_id
+        if where is None or thread is None:
+            self._since, self._waits = None, False
+            return False
+        now, computed_s = self._now(), self._computed_s(None if where == BACKWARD else thread)
+        if self._since is None or self._since[0] != where:
+            self._since, self._waits = (where, now, computed_s), False
+        elif (passed := now - self._since[1]) >= WINDOW_S:
+            self._waits = computed_s - self._since[2] <= LITTLE * passed
+            self._since = where, now, computed_s
+        return self._waits
 
 
-def _is_collective(frame: FrameType | None) -> bool:
-    return frame is not None and any(part in frame.f_code.co_filename for part in COLLECTIVES)
-
-
-def _ticks(native: int) -> int | None:
-    """Clock ticks that a thread of this process has computed; None if it has ended."""
-    try:
-        fields = Path(f"/proc/self/task/{native}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
+def _where() -> str | None:
+    """In which of the places the main thread is; None if in another one."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    file = "" if frame is None else frame.f_code.co_filename
+    if any(part in file for part in COLLECTIVES):
+        return COLLECTIVES[0]
+    if BACKWARD not in file:
         return None
-    return int(fields[11]) + int(fields[12])
+    cuda = sys.modules.get("torch.cuda")
+    return None if cuda is not None and cuda.is_initialized() else BACKWARD
+
+
+def seconds_computed(thread: int | None) -> float:
+    """Seconds that a thread of this process has computed, by its native id; for None all of them."""
+    path = Path("/proc/self/stat" if thread is None else f"/proc/self/task/{thread}/stat")
+    fields = path.read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100

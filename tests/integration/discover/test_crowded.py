@@ -16,8 +16,9 @@ from tests.support.waiting import wait_until
 CROWD = 600
 """More than the daemon serves at a time."""
 
-ROUNDS = 3
-"""In each of which all connections are used, and those that the daemon has ended come again."""
+ROUNDS = 6
+"""In each of which all connections are used, and those that the daemon has ended come again. Together they take longer
+than a request may."""
 
 
 def asked(port: int, target: str) -> tuple[int, float]:

@@ -69,3 +69,14 @@ def test_while_a_read_stands_still_all_is_answered_then_the_new_hosts_come_and_a
     assert time.monotonic() - before < BEFORE_IT_NEVER_ENDED_S
     assert place.published() == "a:1\nb:1\n"
     assert not place.socket.exists()
+
+
+@pytest.mark.soak
+def test_a_read_that_stands_still_is_told_of_while_it_does(daemon: Stalled) -> None:
+    place = daemon.place
+    daemon.stall("a:1\nb:1\n")
+    wait_until(lambda: place.get("/readyz")[0] == 503, what="that it is said", show=lambda: daemon.process.output)
+    assert "stands still" in place.get("/readyz")[1]
+    daemon.go_on()
+    wait_until(lambda: place.get("/readyz")[0] == 200, what="that all is well again")
+    assert daemon.process.stderr.count("stands still") <= 2

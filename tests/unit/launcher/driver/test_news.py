@@ -409,6 +409,16 @@ FOREIGN: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+@pytest.mark.parametrize(("code", "waited_for"), [(137, True), (-9, True), (0, False), (1, False)])
+def test_others_may_wait_for_a_process_that_dies_when_it_is_to_leave_its_world(code: int, waited_for: bool) -> None:
+    job = small_job()
+    [worker] = job.roster.on("a")
+    job.world.left_out = frozenset({worker.life})
+    job.world.members = tuple(life for life in job.world.members if life != worker.life)
+    happen(job, of_slot("a", "exited", code=code))
+    assert job.fleet.cut_off_live == ({worker.life} if waited_for else set())
+
+
 @pytest.mark.parametrize("other", FOREIGN.values(), ids=FOREIGN)
 def test_news_of_a_process_that_is_not_there_change_nothing(other: Mapping[str, Any]) -> None:
     """Only the report about the memory of the slot is used."""

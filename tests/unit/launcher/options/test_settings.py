@@ -463,17 +463,20 @@ def test_a_wrong_sample_interval_stops_the_job_here_and_not_in_each_worker(sampl
 @pytest.mark.parametrize(
     ("text", "command", "itself"),
     [
-        ('dist.init_process_group("gloo")', "python {}", True),
-        ('dist.init_process_group("gloo")', "{} --epochs 3", True),
+        ('import torch.distributed as dist\ndist.init_process_group("gloo")', "python {}", True),
+        ("from torch.distributed import init_process_group\ninit_process_group()", "{} --epochs 3", True),
         ('dist.init_process_group("gloo")', "python -c pass", False),
         ("import hvd_elastic_ext.torch as elastic\ndist.init_process_group()", "python {}", False),
-        ("elastic.init()", "python {}", False),
-        ("\x80 dist.init_process_group(", "python {}", True),
+        ("def later():\n    from hvd_elastic_ext import torch\ninit_process_group()", "python {}", False),
+        ("import helper\ndist.init_process_group()", "python {}", False),
+        ("elastic.init()  # calls init_process_group()", "python {}", False),
+        ("no Python init_process_group()", "python {}", False),
     ],
 )
-def test_a_script_that_joins_its_process_group_itself_is_known_by_its_text(
+def test_a_script_that_joins_its_process_group_itself_is_known_by_its_calls_and_imports(
     tmp_path: Path, text: str, command: str, itself: bool
 ) -> None:
     script = tmp_path / "train.py"
-    script.write_bytes(text.encode("latin-1"))
+    script.write_text(text)
+    (tmp_path / "helper.py").write_text("from hvd_elastic_ext.torch import TorchState")
     assert joins_itself(command.format(script).split()) == (str(script) if itself else None)

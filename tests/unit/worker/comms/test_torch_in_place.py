@@ -21,6 +21,8 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Question, Rendezvous, RendezvousAnswer, Seat
 from hvd_elastic_ext.worker.comms import torch_distributed, torch_in_place
 from hvd_elastic_ext.worker.comms.torch_in_place import AgentStore, InPlaceComms, WorldLost
+from hvd_elastic_ext.worker.comms.torch_waits import TorchWaits
+from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE, Fence
 
 A, B = (ProcessId(Seat("h", slot), 1) for slot in (0, 1))
@@ -202,6 +204,10 @@ def test_a_script_that_keeps_the_ddp_of_each_world_is_not_stopped_by_it() -> Non
 
 
 def test_an_interface_that_this_machine_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "")  # to be restored
+    monkeypatch.setattr(torch_in_place, "_INTERFACE", "lo:1,lo")
+    torch_in_place._choose_interface()
+    assert os.environ["GLOO_SOCKET_IFNAME"] == "lo:1,lo"
     monkeypatch.setattr(torch_in_place, "_INTERFACE", "lo,none0")
     with pytest.raises(UsageError, match=r"GLOO_SOCKET_IFNAME=lo,none0: this machine has no interface none0, only lo"):
         torch_in_place._join()
@@ -224,6 +230,10 @@ def test_the_fence_knows_the_connections_of_every_group_that_the_script_makes(pr
     assert dist.new_group.hvd_elastic_fence
 
 
+def test_heartbeats_tell_of_waits_within_torch(prepared: None) -> None:
+    assert isinstance(standby.current().link.status.waits.__self__, TorchWaits)  # type: ignore[union-attr]
+
+
 def test_the_ddp_of_a_lost_world_that_the_script_keeps_sends_nothing_in_the_next_one(prepared: None) -> None:
     """It expects the gradients of the backward pass that the loss has ended."""
     model = nn.Linear(4, 4)
@@ -235,20 +245,27 @@ def test_the_ddp_of_a_lost_world_that_the_script_keeps_sends_nothing_in_the_next
     before = torch_distributed._number(former)
     torch_in_place._join()
     nn.parallel.DistributedDataParallel(model)(torch.ones(1, 4)).sum().backward()
+    with pytest.raises(UsageError, match="belongs to an earlier world: make it in the training function"):
+        kept(torch.ones(1, 4))  # it would average nothing
+    with torch.no_grad():
+        kept(torch.ones(1, 4))
     torch_in_place.leave()
     assert torch_distributed._number(former) == before
     assert lost.requires_grad
 
 
 class Pending:
-    """An operation that does not end before ``ends``: Gloo has not told it that its peer is lost."""
+    """An operation that does not end before ``ends``: Gloo has not told it that its peer is lost. It ends just after a
+    wait that was in vain.
+    """
 
     def __init__(self, ends: int | None = None, error: str | None = None) -> None:
         self.waits, self.ends, self.error = 0, ends, error
 
-    def wait(self, timeout: Any) -> bool:
+    def wait(self, timeout: Any = None) -> bool:
+        completed = self.is_completed()
         self.waits += 1
-        if not self.is_completed():
+        if not completed:
             raise RuntimeError("Operation timed out!")
         if self.error is not None:
             raise RuntimeError(self.error)

@@ -1,15 +1,16 @@
-"""Which threads wait for other ranks within torch, as a heartbeat sees them."""
+"""When the main thread waits for other ranks within torch, as heartbeats see it."""
 
 from __future__ import annotations
 
+import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.worker.comms.torch_waits import LITTLE, TorchWaits
+from hvd_elastic_ext.worker.comms.torch_waits import TorchWaits, seconds_computed
 from tests.support.waiting import wait_until
 
 COLLECTIVE = "/site-packages/torch/distributed/distributed_c10d.py"
@@ -17,62 +18,86 @@ BACKWARD = "/site-packages/torch/autograd/graph.py"
 SCRIPT = "/home/me/train.py"
 
 
-def within(file: str, body: str, **names: object) -> Callable[[], None]:
-    """A function whose code is that of a file."""
-    exec(compile(f"def function():\n    {body}\n", file, "exec"), names)
-    function: Callable[[], None] = names["function"]  # type: ignore[assignment]
-    return function
+class Machine:
+    """A main thread somewhere, and what it and the others compute."""
+
+    def __init__(self) -> None:
+        self.at, self.main_s, self.others_s = 0.0, 0.0, 0.0
+        self.waits = TorchWaits(lambda: self.at, self.computed_s)
+
+    def computed_s(self, thread: int | None) -> float:
+        assert thread in (None, threading.main_thread().native_id)
+        return self.main_s + (self.others_s if thread is None else 0.0)
+
+    def looks(self, file: str, *, main: float = 0.0, others: float = 0.0, every_s: float = 1.0) -> list[bool]:
+        """Look three times from within a file; ``main`` and ``others`` compute that share of a processor."""
+        return [self.look(file, main, others, every_s) for _ in range(3)]
+
+    def look(self, file: str, main: float, others: float, every_s: float) -> bool:
+        self.at += every_s
+        self.main_s += main * every_s
+        self.others_s += others * every_s
+        return within(file, self.waits.look)
 
 
-@pytest.fixture
-def over() -> Iterator[threading.Event]:
-    over = threading.Event()
-    yield over
-    over.set()
-
-
-def run(function: Callable[[], None]) -> threading.Thread:
-    thread = threading.Thread(target=function)
+def within(file: str, look: Callable[[], bool]) -> bool:
+    """Look from another thread, while the innermost code of the main one is that of a file."""
+    seen: list[bool] = []
+    thread = threading.Thread(target=lambda: (held.acquire(), seen.append(look()), free.release()))
+    held, free = threading.Lock(), threading.Lock()
+    held.acquire()
+    free.acquire()
     thread.start()
-    return thread
+    exec(compile("held.release(); free.acquire()", file, "exec"), {"held": held, "free": free})
+    thread.join()
+    return seen[0]
 
 
 @pytest.mark.parametrize("file", [COLLECTIVE, BACKWARD])
-def test_a_thread_that_has_waited_in_a_collective_since_the_last_look_waits(file: str) -> None:
-    waits, lock = TorchWaits(), threading.Lock()
-    lock.acquire()
-    thread = run(within(file, "lock.acquire()", lock=lock))
-    try:
-        assert not waits.look(), "it has only come there"
-        wait_until(waits.look, what="a wait")
-    finally:
-        lock.release()
-        thread.join()
-    assert not waits.look(), "it waits no more"
+def test_it_waits_where_it_was_at_the_look_before_and_has_not_computed_since(file: str) -> None:
+    machine = Machine()
+    assert machine.looks(file) == [False, True, True]
+    assert machine.looks(SCRIPT) == [False, False, False]
+    assert machine.looks(file) == [False, True, True]
 
 
-def test_a_wait_of_the_script_is_not_one_for_other_ranks(over: threading.Event) -> None:
-    waits = TorchWaits()
-    run(within(SCRIPT, "over.wait()", over=over))
-    inner = within(SCRIPT, "over.wait()", over=over)
-    run(within(COLLECTIVE, "inner()", inner=inner))  # such as the forward pass within DDP
-    assert not any(waits.look() for _ in range(3))
+def test_a_wait_of_the_script_is_not_one_for_other_ranks() -> None:
+    assert Machine().looks(SCRIPT) == [False, False, False]
 
 
-def test_a_thread_that_computes_in_a_collective_does_not_wait() -> None:
-    waits, over = TorchWaits(), []
-    thread = run(within(BACKWARD, "while not over: pass", over=over))
-    spent = Path(f"/proc/self/task/{thread.native_id}/stat")
+@pytest.mark.parametrize("file", [COLLECTIVE, BACKWARD])
+@pytest.mark.parametrize("every_s", [0.01, 1.0])
+def test_who_computes_does_not_wait_however_often_it_is_looked_at(file: str, every_s: float) -> None:
+    machine = Machine()
+    assert not any(machine.look(file, 0.5, 0.0, every_s) for _ in range(200))
+    assert any(machine.look(file, 0.0, 0.0, every_s) for _ in range(200))
 
-    def ticks() -> int:
-        return sum(map(int, spent.read_text().rpartition(")")[2].split()[11:13]))
 
-    try:
-        for _ in range(3):
-            waits.look()
-            before = ticks()
-            wait_until(lambda before=before: ticks() > before + LITTLE, what="computation", timeout=60)
-            assert not waits.look()
-    finally:
-        over.append(time)
-        thread.join()
+def test_other_threads_compute_for_a_backward_pass_and_not_for_a_collective() -> None:
+    assert Machine().looks(COLLECTIVE, others=1.0) == [False, True, True]
+    assert Machine().looks(BACKWARD, others=1.0) == [False, False, False]
+
+
+def test_a_backward_pass_on_a_gpu_is_not_seen_to_compute_and_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.cuda", SimpleNamespace(is_initialized=lambda: True))  # type: ignore[arg-type]
+    assert Machine().looks(BACKWARD) == [False, False, False]
+    assert Machine().looks(COLLECTIVE) == [False, True, True]
+
+
+def test_what_a_thread_computes_is_of_the_process_too() -> None:
+    seen: list[Any] = []
+    over = threading.Event()
+
+    def compute() -> None:
+        while not over.is_set():
+            seen.append(None)
+
+    thread = threading.Thread(target=compute)
+    before = seconds_computed(None)
+    thread.start()
+    native = thread.native_id
+    assert native is not None
+    wait_until(lambda: seconds_computed(native) >= 0.05, what="computation", timeout=60)
+    over.set()
+    thread.join()
+    assert seconds_computed(None) - before >= 0.05

@@ -10,6 +10,8 @@ import types
 
 import pytest
 
+from hvd_elastic_ext.agent.slots import warm_starts
+from hvd_elastic_ext.worker.process import template
 from hvd_elastic_ext.worker.process.imports import (
     Imports,
     Report,
@@ -158,3 +160,14 @@ def test_numpys_idle_threads_do_not_make_a_template_unfit() -> None:
 def test_threads_make_a_template_unfit() -> None:
     start = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"
     assert in_a_process(start, "print(why_unfit(list()))") == "an import leaves threads running (1)"
+
+
+def test_a_template_imports_with_the_share_of_a_processor_that_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    used, slept = [0.0], list[float]()
+    monkeypatch.setattr(template.time, "process_time", lambda: used[0])
+    monkeypatch.setattr(template.time, "sleep", slept.append)
+    pacer = template._Pacer((), warm_starts.DUTY)
+    for _ in range(3):
+        used[0] += 0.05
+        pacer.find_spec("json")
+    assert 3 * 0.05 / (3 * 0.05 + sum(slept)) == pytest.approx(1 / 5)

@@ -66,6 +66,14 @@ def test_heartbeats_carry_the_status_that_the_main_thread_sets(agent: Agent) -> 
     assert beat["waiting"] is True
 
 
+def test_heartbeats_ask_whether_it_waits_where_nothing_can_note_it(agent: Agent) -> None:
+    answers = iter([False, True])
+    agent.link.status.waits = lambda: next(answers, False)
+    agent.link.beat()
+    agent.link.beat()
+    assert [agent.hear().get("waiting") for _ in range(2)] == [None, True]
+
+
 def test_a_number_that_json_has_no_word_for_does_not_cost_the_message(agent: Agent) -> None:
     agent.link.send("record", event="stepped", fields={"loss": float("nan"), "rate": float("inf"), "step": 3})
     line = agent._lines.readline().decode()
