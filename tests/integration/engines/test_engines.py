@@ -48,6 +48,7 @@ def test_a_job_grows_without_losing_a_step_and_goes_on_from_the_last_commit_when
         grown_at = job.wait_for_world(3)
         drained = [r for r in job.events("committed", "stepped") if r.get("size") == 2]
         assert grown_at == max(record.get("step") for record in drained)
+        job.wait_for("its first step", lambda: job.events("resized")[1:])
         os.kill(ranks_of(job, 3)[2], signal.SIGKILL)
         mended_at = job.wait_for_world(2, number=2)
         check_is_the_newest_commit(job, mended_at, size=3, begun_at=grown_at)
