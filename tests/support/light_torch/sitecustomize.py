@@ -35,16 +35,21 @@ def graph_break() -> None:
     pass
 
 
-class Utils:
-    """What DistributedDataParallel asks the compiler's utilities, and else the real ones."""
+class Part:
+    """A module of the compiler: what torch asks it without compiling anything, and else the real one."""
 
-    @staticmethod
-    def get_optimize_ddp_mode() -> str:
-        return "ddp_optimizer"  # the default
+    def __init__(self, name: str, **present: object) -> None:
+        vars(self).update(present, part=name)
 
     def __getattr__(self, name: str) -> object:
         getattr(import_module(COMPILER), "real", None)
-        return getattr(import_module(f"{COMPILER}.utils"), name)
+        return getattr(import_module(f"{COMPILER}.{self.part}"), name)
+
+
+PARTS: dict[str, object] = {
+    "utils": Part("utils", get_optimize_ddp_mode=lambda: "ddp_optimizer"),  # DistributedDataParallel: the default
+    "trace_rules": Part("trace_rules", clear_lru_cache=lambda: None),  # a new process group: there is no cache yet
+}
 
 
 def generators() -> None:
@@ -117,7 +122,7 @@ FUNCTIONS: dict[str, dict[str, object]] = {
 }
 """What torch itself imports by name from modules that are not there yet."""
 sys.meta_path[:0] = [
-    _Stub(COMPILER, SHAPES, EXPORT, *TRACERS, disable=disable, graph_break=graph_break, utils=Utils()),
+    _Stub(COMPILER, SHAPES, EXPORT, *TRACERS, disable=disable, graph_break=graph_break, **PARTS),
     _Stub(SHAPES),
     _Stub(EXPORT, package=True),
     *(_Stub(name, EXPORT, package=True, **FUNCTIONS.get(name, {})) for name in TRACERS),

@@ -7,6 +7,7 @@ import sys
 STEP = """
 import sys
 import torch
+import torch.distributed
 
 parameter = torch.nn.Parameter(torch.ones(1))
 optimizer = torch.optim.SGD([parameter], lr=0.5)
@@ -19,6 +20,7 @@ assert not hasattr(torch._dynamo, "__wrapped__")
 assert torch.randperm(3, generator=torch.Generator().manual_seed(1)).sum() == 3
 assert len(list(torch.utils.data.DataLoader([1, 2, 3], shuffle=True))) == 3
 assert torch._dynamo.utils.get_optimize_ddp_mode() == "ddp_optimizer"
+torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
 assert not any(name.startswith("torch._dynamo.") for name in sys.modules)
 assert "torch._prims" not in sys.modules
 assert not hasattr(torch.export, "__wrapped__")
@@ -35,6 +37,7 @@ assert torch.cond(torch.tensor(True), lambda x: x + 1, lambda x: x - 1, (torch.o
 """
 USE = """
 assert torch._dynamo.utils.counters is not None
+assert torch._dynamo.trace_rules.lookup is not None
 assert torch._dynamo.utils.get_optimize_ddp_mode() == "ddp_optimizer"
 assert torch._dynamo.is_compiling() is False
 import torch._dynamo.config
