@@ -44,9 +44,9 @@ def missing() -> str | None:
     python = os.environ.get(TORCHFT)
     how = "pip install torchft-nightly into an environment with this torch, and name its Python"
     if not python:
-        return f"${TORCHFT} is not set: {how}"
+        return f"needs torchft, and ${TORCHFT} is not set: {how}"
     if subprocess.run([python, "-c", "import torchft"], check=False, capture_output=True).returncode:
-        return f"${TORCHFT}: {python} cannot import torchft: {how}"
+        return f"needs torchft, which {python} of ${TORCHFT} cannot import: {how}"
     return None
 
 

@@ -25,10 +25,12 @@ TWINS = {
     "check-4",
     "commit-small",
     "commit-gpu-small",
+    "torch-kill-3",
 }
 """Cases that another one measures with the same code and other sizes."""
-TESTED_ELSEWHERE = {"successor"}
-"""Cases that wait long for what a test of their own tries: ``test_warm_starts.py``."""
+TESTED_ELSEWHERE = {"successor", "torch-stop", "torch-join-dies"}
+"""Cases that wait long for what a test of their own tries: ``test_warm_starts.py``, ``test_torch_in_place.py``."""
+MISSING = ("needs a GPU", "needs chromium", "needs torchft")
 
 
 def table_cells(report: str) -> list[list[str]]:
@@ -88,7 +90,7 @@ def test_a_killed_run_leaves_no_process(tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(1560)
 def test_a_quick_run_of_each_kind_of_case_measures_both_sides(tmp_path: Path) -> None:
-    names = {case.name for case in CASES if not (case.missing() or "").startswith(("needs a GPU", "needs chromium"))}
+    names = {case.name for case in CASES if not (case.missing() or "").startswith(MISSING)}
     assert {case.name for case in CASES} > TWINS | TESTED_ELSEWHERE
     names -= TWINS | TESTED_ELSEWHERE
     light = [sys.executable, "-m", "tests.integration.benchmarks.light", "--quick"]
