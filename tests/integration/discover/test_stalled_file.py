@@ -31,7 +31,7 @@ class Stalled:
         begun.unlink(missing_ok=True)
         self._stall.touch()
         self._backing.write_text(text)
-        wait_until(begun.exists, what="a read that waits", show=lambda: self.process.output)
+        wait_until(begun.exists, what="a read that waits", timeout=60, show=lambda: self.process.output)
 
     def go_on(self) -> None:
         self._stall.unlink()

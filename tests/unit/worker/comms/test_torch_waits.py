@@ -100,4 +100,4 @@ def test_what_a_thread_computes_is_of_the_process_too() -> None:
     wait_until(lambda: seconds_computed(native) >= 0.05, what="computation", timeout=60)
     over.set()
     thread.join()
-    assert seconds_computed(None) - before >= 0.05
+    assert seconds_computed(None) - before > 0.04
