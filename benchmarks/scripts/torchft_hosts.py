@@ -57,6 +57,12 @@ def train(name: str, number: int) -> None:
         time.sleep(PAUSE_S)
 
 
+def answers(port: int) -> bool:
+    """Whether somebody listens at this port of this machine."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 def main() -> None:
     distributed: Any = importlib.import_module("torch.distributed")
     with socket.socket() as probe:
@@ -66,7 +72,8 @@ def main() -> None:
     lighthouse += ["--quorum_tick_ms", "100", "--join_timeout_ms", "10000", "--bind", f"[::]:{port}"]
     kept: list[Any] = [subprocess.Popen(lighthouse)]
     begun: dict[str, int] = {}
-    time.sleep(1)
+    while not answers(port):
+        time.sleep(LOOK_S)
     while True:
         for name in [line.partition(":")[0] for line in HOSTS.read_text().split()]:
             if name in begun:
