@@ -11,6 +11,7 @@ launcher has moved it to other hosts, or the grace is over.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Callable, Mapping
@@ -49,6 +50,11 @@ if TYPE_CHECKING:
 
 REAP_S: Final = 1.0
 """Seconds that an ending agent waits for the processes that it has killed: one that waits for a disk ends late."""
+LATE: Final = 1.5
+"""A process in a world is late whose heartbeat is older than so many pauses between messages to the launcher."""
+SOONER: Final = 4
+"""So much more often the launcher is told of late processes: it kills one that was silent for too long, and the others
+of its world wait for that."""
 FLUSH_S: Final = 2.0
 """Seconds that an agent without a launcher tries to send its last events."""
 
@@ -90,6 +96,8 @@ class Agent(DescriptorLoop):
         self._heartbeats = 0
         self._heartbeat_at: float | None = None
         """When the next heartbeat message is due; None while there is nobody to report."""
+        self._figures_at = 0.0
+        """When the next one is due that counts; others tell only of late processes."""
         self._first = True
         """Whether no order has come yet: only the first one may join a job."""
         self._finishing = False
@@ -243,19 +251,27 @@ class Agent(DescriptorLoop):
         """Send the newest heartbeat of each process. In a large job most messages report only silent processes."""
         if self._job is None and all(slot.worker_link is None for slot in self._slots.values()):
             self._heartbeat_at = None
+            self._figures_at = 0.0
         elif self._heartbeat_at is None or now >= self._heartbeat_at:
             pace = Pace() if self._job is None else self._job.pace
-            figures, self._heartbeats = self._heartbeats % pace.figures_every == 0, self._heartbeats + 1
-            links = {number: slot.worker_link for number, slot in self._slots.items()}
-            newest = {number: link.heartbeat() for number, link in links.items() if link is not None}
-            slots = {
-                str(number): heartbeat
-                for number, heartbeat in newest.items()
-                if heartbeat is not None and (figures or heartbeat["age"] > pace.heartbeat_s)
+            links = {number: slot.worker_link for number, slot in self._slots.items() if slot.worker_link is not None}
+            newest = {number: beat for number, link in links.items() if (beat := link.heartbeat()) is not None}
+            late_s = LATE * pace.heartbeat_s
+            late = {
+                number
+                for number, beat in newest.items()
+                if beat["age"] > late_s and links[number].worker.generation is not None
             }
+            if now >= self._figures_at:
+                figures, self._heartbeats = self._heartbeats % pace.figures_every == 0, self._heartbeats + 1
+                told = {number for number, beat in newest.items() if figures or beat["age"] > pace.heartbeat_s}
+                # Count from now, not from the due time, so that no heartbeats accumulate after a pause.
+                self._figures_at = now + pace.heartbeat_s
+            else:
+                figures, told = False, late
+            slots = {str(number): newest[number] for number in newest if number in told}
             self.tell("beats", slots=slots, **({} if figures else {"part": True}))
-            # Count from now, not from the due time, so that no heartbeats accumulate after a pause.
-            self._heartbeat_at = now + pace.heartbeat_s
+            self._heartbeat_at = min(self._figures_at, now + pace.heartbeat_s / SOONER if late else math.inf)
 
     # --- orders ------------------------------------------------------------------------------------
 

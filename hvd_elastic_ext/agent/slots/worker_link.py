@@ -108,9 +108,9 @@ class WorkerStatus:
             case "entered":
                 self._know_generation(message)
 
-    def seen_working(self, now: float) -> None:
-        """Note that the process uses the processor, which counts as a heartbeat."""
-        self._beat_at = now
+    def seen_working(self, at: float) -> None:
+        """Note that the process used the processor at that time, which counts as a heartbeat."""
+        self._beat_at = max(self._beat_at, at)
 
     def note_message(self, message: Mapping[str, Any]) -> None:
         """Apply a message to the process: ``go`` and ``alone`` end parking, ``world`` sets the generation."""
@@ -225,7 +225,7 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 class CpuActivity:
-    """Whether a process without heartbeats still works, by its processor time between looks.
+    """How long a process without heartbeats has worked, by its processor time between looks.
 
     The heartbeat thread needs the interpreter lock, which a long call into C (a regular expression, a parser, a
     compiler) may hold for minutes. Meanwhile the first thread uses the processor. A stopped, frozen or deadlocked
@@ -235,12 +235,17 @@ class CpuActivity:
     def __init__(self) -> None:
         self._last: tuple[int, float, float] | None = None
 
-    def look(self, now: float, pid: int, used_s: float | None) -> bool:
-        """Return whether the process has worked since the last look. ``used_s``: see :func:`used_s`."""
+    def look(self, now: float, pid: int, used_s: float | None) -> float | None:
+        """Return a time at which the process still worked, or None if it has not since the last look. ``used_s``: see
+        :func:`used_s`.
+
+        It is the earliest at which it can have used so much: a process may have been stopped right after the last look.
+        """
         last, self._last = self._last, None if used_s is None else (pid, now, used_s)
         if last is None or used_s is None or last[0] != pid or now <= last[1]:
-            return False
-        return used_s - last[2] >= WORKING * (now - last[1])
+            return None
+        since_s = used_s - last[2]
+        return min(now, last[1] + since_s) if since_s >= WORKING * (now - last[1]) else None
 
 
 def used_s(pid: int) -> float | None:
@@ -467,8 +472,8 @@ class WorkerLink:
         if self._ended or self.worker.heartbeat is None:
             return None
         now, pid = self._agent.now(), self.worker.heartbeat.get("pid")
-        if type(pid) is int and self._cpu.look(now, pid, used_s(pid)):
-            self.worker.seen_working(now)
+        if type(pid) is int and (worked_at := self._cpu.look(now, pid, used_s(pid))) is not None:
+            self.worker.seen_working(worked_at)
         return {"life": self._life, "age": self.worker.age(now), "beat": self.worker.heartbeat}
 
     def due(self) -> float | None:

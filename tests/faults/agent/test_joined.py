@@ -234,6 +234,26 @@ def test_heartbeats_age_while_a_process_is_silent(launcher: Launcher, begin: Beg
     wait_until(lambda: newest("0"), what="beats of the other alone")
 
 
+def test_the_launcher_is_told_more_often_of_a_process_that_falls_silent_in_a_world(
+    launcher: Launcher, begin: Begin
+) -> None:
+    begin(launcher)
+    session = launcher.session()
+    session.order({"do": "pace", "heartbeat_s": 0.8})
+    entered = "say(say='entered', generation=1)\n"
+    session.order(linked(0, entered + "while True: say(say='beat', step=1, pid=os.getpid()); time.sleep(0.02)"))
+    wait_until(lambda: any("0" in news["slots"] for news in session.news("beats")), what="a beat")
+    os.kill(session.wait_for("started", 0)["pid"], signal.SIGSTOP)
+
+    def silent_s() -> list[float]:
+        seen = [news["slots"]["0"]["age"] for news in session.news("beats") if "0" in news["slots"]]
+        return [age for age in seen if age > 1.3]
+
+    wait_until(lambda: len(silent_s()) > 4, what="news of a late process")
+    first, *_, last = silent_s()[:5]
+    assert last - first < 4 * 0.8 / 2
+
+
 def test_the_last_message_of_a_process_comes_before_its_end(launcher: Launcher, begin: Begin) -> None:
     begin(launcher)
     session = launcher.session()

@@ -83,7 +83,8 @@ def test_a_newcomer_on_another_host_catches_up_before_it_interrupts_the_others_a
 ) -> None:
     launched.set_hosts("localhost:1")
     with launched.run(*QUICK, "-np", "1", "env", "USE=ours", sys.executable, str(FOLDS), "folds") as process:
-        launched.wait_for("the second call", lambda: "begins call 2" in process.stdout)
+        # The last call goes on until there are two: whoever comes now is in no earlier one.
+        launched.wait_for("the last call", lambda: "begins call 3" in process.stdout)
         launched.set_hosts("localhost:1", "127.0.0.1:1")
         launched.wait_for("a world of both", lambda: len(launched.events("resized")) == 2)
         kill(launched, launched.pids()["127.0.0.1"], after=8)

@@ -83,6 +83,8 @@ def test_a_process_seen_at_work_is_as_good_as_one_that_speaks() -> None:
     worker.received(11.0, {"say": "beat", "step": 4})
     worker.seen_working(13.0)
     assert (worker.age(13.5), worker.heartbeat) == (0.5, {"step": 4})
+    worker.seen_working(12.0)
+    assert worker.age(13.5) == 0.5
 
 
 def test_an_allowance_lets_through_bursts_and_then_its_rate_and_counts_the_rest() -> None:
@@ -153,7 +155,13 @@ def test_who_uses_the_processor_is_at_work_and_who_does_not_or_is_another_or_gon
         (6.0, 8, 1e3),
     ]
     at_work = CpuActivity()
-    assert [at_work.look(*look) for look in looks] == [False, True, False, False, False, False, False]
+    assert [at_work.look(*look) for look in looks] == [None, pytest.approx(1.06), None, None, None, None, None]
+
+
+def test_a_process_is_known_to_work_no_later_than_it_can_have_stopped() -> None:
+    at_work = CpuActivity()
+    looks = [(1.0, 7, 5.0), (2.0, 7, 6.0), (3.0, 7, 6.3), (4.0, 7, 6.3), (4.25, 7, 6.6)]
+    assert [at_work.look(*look) for look in looks] == [None, 2.0, pytest.approx(2.3), None, 4.25]
 
 
 def test_the_processor_time_of_a_processs_first_thread_is_what_the_kernel_says() -> None:
