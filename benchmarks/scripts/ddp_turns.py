@@ -1,10 +1,11 @@
 """Steps of DDP in turns with another job, so that both see the same machine.
 
-    python -m benchmarks.scripts.ddp_turns FOLDER SIDE TURNS STEPS
+    python -m benchmarks.scripts.ddp_turns FOLDER SIDES SIDE TURNS STEPS
 
-``SIDE``: ``plain`` (the process group is that of the environment) or ``elastic`` (``elastic.init()``, and a State that
-is asked for changes of hosts after each step). ``FOLDER/turn`` has the number of the present turn: plain has the even
-ones. Rank 0 adds the median step of each of its turns to ``FOLDER/SIDE``, in seconds.
+``SIDE``, one of ``SIDES`` (with commas): ``plain`` (the process group is that of the environment), ``elastic``
+(``elastic.init()``, and a State that is asked for changes of hosts after each step) or ``torchft``. ``FOLDER/turn`` has
+the number of the present turn; the sides take turns in the order of ``SIDES``. Rank 0 adds the median step of each of
+its turns to ``FOLDER/SIDE``, in seconds.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-FOLDER, SIDE, TURNS, STEPS = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-MINE = ("plain", "elastic").index(SIDE)
+from benchmarks.scripts.torchft_hosts import of_this_group
+
+FOLDER, SIDES, SIDE = Path(sys.argv[1]), sys.argv[2].split(","), sys.argv[3]
+TURNS, STEPS = int(sys.argv[4]), int(sys.argv[5])
 LIMIT_S = 120.0
 LOOK_S = 0.002
 
@@ -49,24 +52,19 @@ def pass_on(number: int) -> None:
     fresh.replace(FOLDER / "turn")
 
 
-def steps(model: nn.Module, optimizer: Any, after: Callable[[], object]) -> None:
-    """All turns of this side."""
-    ddp = DistributedDataParallel(model)
-    data = torch.ones(32, 256)
-    (FOLDER / f"here.{SIDE}.{dist.get_rank()}").touch()
-    for number in range(MINE, 2 * TURNS, 2):
+def take_turns(step: Callable[[], object], rank: int, meet: Callable[[], object]) -> None:
+    """All turns of this side. ``meet``: waits for its other rank."""
+    (FOLDER / f"here.{SIDE}.{rank}").touch()
+    for number in range(SIDES.index(SIDE), len(SIDES) * TURNS, len(SIDES)):
         wait_for(number)
-        dist.barrier()
+        meet()
         times = []
         for _ in range(STEPS):
             begun = time.perf_counter()
-            optimizer.zero_grad()
-            ddp(data).sum().backward()
-            optimizer.step()
-            after()
+            step()
             times.append(time.perf_counter() - begun)
-        dist.barrier()
-        if dist.get_rank() == 0:
+        meet()
+        if rank == 0:
             with (FOLDER / SIDE).open("a") as file:
                 file.write(f"{statistics.median(times)}\n")
             pass_on(number + 1)
@@ -76,15 +74,41 @@ def main() -> None:
     torch.set_num_threads(1)
     model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    data = torch.ones(32, 256)
+
+    def step(ddp: nn.Module, optimizer: Any) -> None:
+        optimizer.zero_grad()
+        ddp(data).sum().backward()
+        optimizer.step()
+
     if SIDE == "plain":
         dist.init_process_group("gloo")
-        steps(model, optimizer, lambda: None)
+        ddp = DistributedDataParallel(model)
+        take_turns(lambda: step(ddp, optimizer), dist.get_rank(), dist.barrier)
+        os._exit(0)
+    if SIDE == "torchft":
+        group = of_this_group(model, optimizer)
+        step(group.ddp, group.optimizer)
+        while group.manager.num_participants() < 2:
+            step(group.ddp, group.optimizer)
+        take_turns(lambda: step(group.ddp, group.optimizer), group.number, lambda: None)  # a step is a meeting
         os._exit(0)
     import hvd_elastic_ext.torch as elastic
 
     elastic.init()
     state = elastic.TorchState(model=model, optimizer=optimizer)
-    elastic.run(lambda state: steps(model, optimizer, state.check_host_updates))(state)
+
+    @elastic.run
+    def train(state: Any) -> None:
+        ddp = DistributedDataParallel(model)
+
+        def step_and_look() -> None:
+            step(ddp, optimizer)
+            state.check_host_updates()
+
+        take_turns(step_and_look, dist.get_rank(), dist.barrier)
+
+    train(state)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """A replica group of torchft, of one process, on each host of a hosts file, and their lighthouse.
 
-    python -m benchmarks.scripts.torchft_hosts HOSTS_FILE STAMPS SECONDS
+    python -m benchmarks.scripts.torchft_hosts HOSTS_FILE MODULE ARGUMENT…
 
-Runs with the Python that has torchft. The loop is that of torchft's ``train_ddp.py``, with the model and the pause of
-``ddp_trainee.py``. A group that ends is not started again. A stamp is a step that torchft has committed.
+Runs with the Python that has torchft. Each group runs the module, which takes what it trains with from
+:func:`of_this_group`. A group that ends is not started again.
 """
 
 from __future__ import annotations
@@ -16,21 +16,26 @@ import sys
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 LOOK_S = 0.05
-PAUSE_S = 0.02
-HOSTS, STAMPS, LIMIT_S = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 
 
-def train(name: str, number: int) -> None:
-    """One group: a Manager, DDP, and steps."""
-    torch: Any = importlib.import_module("torch")
+class Group(NamedTuple):
+    """What a process of torchft trains with."""
+
+    host: str
+    number: int
+    manager: Any
+    ddp: Any
+    optimizer: Any
+
+
+def of_this_group(model: Any, plain: Any) -> Group:
+    """Make Manager, DDP and optimizer, as torchft's ``train_ddp.py`` does."""
     torchft: Any = importlib.import_module("torchft")
     ddp: Any = importlib.import_module("torchft.ddp")
-    torch.set_num_threads(1)
-    model = torch.nn.Linear(4, 4)
-    plain = torch.optim.SGD(model.parameters(), lr=0.01)
+    host, _, number = os.environ["BENCH_GROUP"].partition(" ")
 
     def load(state: dict[str, Any]) -> None:
         model.load_state_dict(state["model"])
@@ -41,20 +46,10 @@ def train(name: str, number: int) -> None:
         min_replica_size=1,
         load_state_dict=load,
         state_dict=lambda: {"model": model.state_dict(), "optimizer": plain.state_dict()},
-        replica_id=f"{name}_{number}_",
+        replica_id=f"{host}_{number}_",
     )
-    training, optimizer = ddp.DistributedDataParallel(manager, model), torchft.Optimizer(manager, plain)
-    stamps = os.open(STAMPS, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    ends = time.monotonic() + LIMIT_S
-    while time.monotonic() < ends:
-        optimizer.zero_grad()
-        training(torch.ones(1, 4)).sum().backward()
-        before = manager.current_step()
-        optimizer.step()
-        if manager.current_step() > before:
-            who = f"{os.getpid()} {number} {manager.num_participants()} {manager.current_step()} {name}"
-            os.write(stamps, f"{time.monotonic():.6f} {who}\n".encode())
-        time.sleep(PAUSE_S)
+    training = ddp.DistributedDataParallel(manager, model)
+    return Group(host, int(number), manager, training, torchft.Optimizer(manager, plain))
 
 
 def answers(port: int) -> bool:
@@ -64,6 +59,7 @@ def answers(port: int) -> bool:
 
 
 def main() -> None:
+    hosts, command = Path(sys.argv[1]), [sys.executable, "-m", *sys.argv[2:]]
     distributed: Any = importlib.import_module("torch.distributed")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -75,7 +71,7 @@ def main() -> None:
     while not answers(port):
         time.sleep(LOOK_S)
     while True:
-        for name in [line.partition(":")[0] for line in HOSTS.read_text().split()]:
+        for name in [line.partition(":")[0] for line in hosts.read_text().split()]:
             if name in begun:
                 continue
             begun[name] = len(begun)
@@ -83,13 +79,9 @@ def main() -> None:
             group = {"TORCHFT_LIGHTHOUSE": f"http://127.0.0.1:{port}", "REPLICA_GROUP_ID": str(begun[name])}
             place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
             env = {**os.environ, **group, **place, "GLOO_SOCKET_IFNAME": "lo", "BENCH_GROUP": f"{name} {begun[name]}"}
-            kept += [store, subprocess.Popen([sys.executable, "-m", __spec__.name, *sys.argv[1:]], env=env)]
+            kept += [store, subprocess.Popen(command, env=env)]
         time.sleep(LOOK_S)
 
 
 if __name__ == "__main__":
-    if "BENCH_GROUP" in os.environ:
-        host, _, count = os.environ["BENCH_GROUP"].partition(" ")
-        train(host, int(count))
-    else:
-        main()
+    main()

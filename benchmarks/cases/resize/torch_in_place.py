@@ -1,4 +1,4 @@
-"""``--engine torch`` beside torchft, beside ours under Horovod, and beside plain DDP: a kill, a newcomer, a step.
+"""``--engine torch`` beside torchft, torchrun, ours under Horovod, and plain DDP: a kill, a newcomer, a step.
 
 torchft is in an environment of its own; ``$HVD_BENCH_TORCHFT`` names the Python there. Its nightly build is the peer:
 with 0.2.0 and its own ``DistributedDataParallel`` the survivor of a kill ends.
@@ -27,11 +27,15 @@ from benchmarks.model import Case, Figure, Timing, Trial, Values
 
 TORCHFT: Final = "HVD_BENCH_TORCHFT"
 TRAINEE: Final = Path(jobs.TRAINEE).with_name("ddp_trainee.py")
+SAVES: Final = TRAINEE.parent / "scripts" / "spot.py"
+"""Plain DDP that saves, and starts from what is saved."""
 STEPS: Final = (40, 8)
 KILL_S: Final = 60.0
 UNDER_HOROVOD: Final = "the same under Horovod, ours"
+UNDER_TORCHRUN: Final = "the same under torchrun, which starts all processes again"
 ADDED: Final = "a step of DDP: what an elastic world adds, median of 30 pairs"
 PLAIN: Final = "a step of plain DDP"
+BY_TORCHFT: Final = "a step of torchft's DDP"
 SILENCE_S: Final = 4
 STOPPED: Final = f"SIGSTOP to next step, --heartbeat-timeout {SILENCE_S}"
 DIED: Final = "survivor's longest pause as a newcomer dies"
@@ -51,13 +55,28 @@ def missing() -> str | None:
 
 
 @contextlib.contextmanager
-def peer(trial: Trial, hosts: int) -> Iterator[jobs.Job]:
-    """A job of torchft."""
+def peer(trial: Trial, hosts: int, module: str, *arguments: str) -> Iterator[jobs.Job]:
+    """A job of torchft: on each host a process of this module."""
     job = jobs.Job(trial.side, trial.folder)
     job.set_hosts(jobs.lines(jobs.HOSTS[:hosts]))
-    words = [os.environ[TORCHFT], "-m", "benchmarks.scripts.torchft_hosts"]
+    words = [os.environ[TORCHFT], "-m", "benchmarks.scripts.torchft_hosts", str(job.hosts)]
     try:
-        job.launch([*words, str(job.hosts), str(job.stamps_file), f"{jobs.TRAINEE_LIMIT_S:g}"])
+        job.launch([*words, f"benchmarks.scripts.{module}", *arguments])
+        yield job
+    finally:
+        job.end()
+
+
+@contextlib.contextmanager
+def under_torchrun(trial: Trial, hosts: int, most: int) -> Iterator[jobs.Job]:
+    """A job of torchrun that saves every 40 steps."""
+    folder = trial.folder / "torchrun"
+    folder.mkdir()
+    job = jobs.Job(trial.side, folder)
+    job.set_hosts(jobs.lines(jobs.HOSTS[:hosts]))
+    words = [sys.executable, "-m", "benchmarks.scripts.torchrun_hosts", str(job.hosts), str(most)]
+    try:
+        job.launch([*words, str(SAVES), "torchrun", str(job.stamps_file), str(folder / "saved")])
         yield job
     finally:
         job.end()
@@ -83,34 +102,41 @@ def under_horovod(trial: Trial, hosts: int, most: int) -> Iterator[jobs.Job]:
         yield job
 
 
-def kill(trial: Trial, job: jobs.Job, size: int) -> Values:
-    """Kill one rank, another one in each repetition."""
+def kill(trial: Trial, job: jobs.Job, size: int, *, anew: bool = False) -> Values:
+    """Kill one rank, another one in each repetition. ``anew``: the next step is one of a new process."""
     job.settle(size, steps_each=trial.pick(*STEPS))
+    old = {stamp.pid for stamp in job.stamps()}
     lost = job.kill(steps.members(job.stamps())[trial.number % size].pid).mono
 
     def step() -> float | None:
-        first = steps.first_at(job.stamps(), size=size - 1, after=lost)
-        return None if first is None else first.mono
+        wanted = (s for s in job.stamps() if (s.pid not in old if anew else s.size == size - 1))
+        return next((s.mono for s in wanted if s.mono > lost), None)
 
-    what = f"step of a world of {size - 1}"
-    return {KILL.format(size, size - 1): [job.time_until(what, step, since=lost, deadline=KILL_S)]}
+    return {KILL.format(size, size - 1): [job.time_until("the next step", step, since=lost, deadline=KILL_S)]}
 
 
-def join(trial: Trial, job: jobs.Job) -> Values:
-    """Add a second host."""
+def join(trial: Trial, job: jobs.Job, *, anew: bool = False) -> Values:
+    """Add a second host. ``anew``: the first one trains on in a new process."""
     job.settle(1, steps_each=trial.pick(*STEPS))
     survivor = steps.members(job.stamps())[0].pid
     jobs.between_polls(job, random.Random(trial.number))
     changed = job.set_hosts(jobs.lines(jobs.HOSTS[:2])).mono
     job.settle(2, steps_each=trial.pick(*STEPS), timeout=DEADLINE_S)
-    return figures(job.stamps(), survivor=survivor, changed=changed)
+    stamps = job.stamps()
+    if not anew:
+        return figures(stamps, survivor=survivor, changed=changed)
+    last = max(stamp.mono for stamp in stamps if stamp.pid == survivor)
+    return {STALL: [Timing(min(stamp.mono for stamp in stamps if stamp.size == 2) - last)]}
 
 
-def measured(trial: Trial, change: Callable[[Trial, jobs.Job], Values], *, hosts: int, most: int) -> Values:
-    """The same change with torchft, or with ours: under ``--engine torch``, then under Horovod."""
+def measured(trial: Trial, change: Callable[..., Values], *, hosts: int, most: int) -> Values:
+    """The same change with torchft and torchrun, or with ours: under ``--engine torch``, then under Horovod."""
     if trial.side == "stock":
-        with peer(trial, hosts) as job:
-            return change(trial, job)
+        with peer(trial, hosts, "torchft_trainee", str(trial.folder / "stamps"), f"{jobs.TRAINEE_LIMIT_S:g}") as job:
+            found = change(trial, job)
+        with under_torchrun(trial, hosts, most) as job:
+            torchruns = change(trial, job, anew=True)
+        return {**found, UNDER_TORCHRUN: torchruns[next(iter(found))]}
     with in_place(trial, hosts, most) as job:
         ours = change(trial, job)
     with under_horovod(trial, hosts, most) as job:
@@ -144,28 +170,35 @@ def dies_as_it_joins(trial: Trial) -> Values:
 
 
 def steady(trial: Trial) -> Values:
-    """Steps of DDP in plain processes and in an elastic world, in turns on the same two cores."""
+    """Steps of DDP in plain processes, in an elastic world, and with torchft if it is there, in turns on two cores."""
     turns, each = trial.pick((30, 200), (2, 20))
-    script = [sys.executable, "-m", "benchmarks.scripts.ddp_turns", str(trial.folder)]
+    sides = ["plain", *([] if missing() else ["torchft"]), "elastic"]  # the job of the last one ends with its turns
+    script = ["benchmarks.scripts.ddp_turns", str(trial.folder), ",".join(sides)]
+    count = [str(turns), str(each)]
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": "2"}
     base = jobs.environ(os.environ, trial.folder)
     shape = jobs.Shape(hosts=(f"{jobs.HOSTS[0]}:2",), max_np=2, ours=("--engine", "torch"))
-    here = [trial.folder / f"here.{side}.{rank}" for side in ("plain", "elastic") for rank in (0, 1)]
+    here = [trial.folder / f"here.{side}.{rank}" for side in sides for rank in (0, 1)]
     with contextlib.ExitStack() as stack:
         for rank in ("0", "1"):
-            argv = [*script, "plain", str(turns), str(each)]
+            argv = [sys.executable, "-m", *script, "plain", *count]
             plain = subprocess.Popen(argv, env={**base, **place, "RANK": rank}, stderr=subprocess.DEVNULL)
             stack.enter_context(plain)
             stack.callback(plain.kill)
-        command = [*script, "elastic", str(turns), str(each)]
+        command = [sys.executable, "-m", *script, "elastic", *count]
         job = stack.enter_context(jobs.running(trial, shape, command=command))
+        if "torchft" in sides:
+            (there := trial.folder / "torchft.job").mkdir()
+            theirs = Trial(trial.side, trial.number, there, trial.quick)
+            stack.enter_context(peer(theirs, 2, "ddp_turns", *script[1:], "torchft", *count))
         ready = lambda: all(path.exists() for path in here)  # noqa: E731
-        job.wait_for("both jobs", ready, timeout=jobs.START_TIMEOUT_S)
+        job.wait_for("all jobs", ready, timeout=jobs.START_TIMEOUT_S)
         (trial.folder / "turn").write_text("0")
-        job.wait_for("all turns", lambda: len(_seconds(trial.folder / "elastic")) == turns, timeout=120)
-    plain_s, elastic_s = (_seconds(trial.folder / side) for side in ("plain", "elastic"))
+        job.wait_for("all turns", lambda: len(_seconds(trial.folder / "elastic")) == turns, timeout=300)
+    plain_s, *torchfts, elastic_s = (_seconds(trial.folder / side) for side in sides)
     added = [ours - without for ours, without in zip(elastic_s, plain_s, strict=True)]
-    return {ADDED: [Timing(statistics.median(added))], PLAIN: [Timing(statistics.median(plain_s))]}
+    found = {ADDED: added, PLAIN: plain_s, **({BY_TORCHFT: torchfts[0]} if torchfts else {})}
+    return {what: [Timing(statistics.median(values))] for what, values in found.items()}
 
 
 def _seconds(path: Path) -> list[float]:
@@ -184,10 +217,11 @@ def kill_case(size: int, repeats: int) -> Case:
     quantity = KILL.format(size, size - 1)
     return Case(
         name=f"torch-kill-{size}",
-        about=f"kill -9 of one of {size} workers under --engine torch; stock is torchft",
+        about=f"kill -9 of one of {size} workers under --engine torch; stock is torchft, or torchrun",
         figures=(
             Figure(quantity, bar_ratio=1.0, floor=UNDER_HOROVOD, bar_floor=BAR_HOROVOD),
             Figure(UNDER_HOROVOD, sides=("ours",)),
+            Figure(UNDER_TORCHRUN, sides=("stock",)),
         ),
         measure=partial(measured, change=partial(kill, size=size), hosts=size, most=size),
         repeats=repeats,
@@ -200,11 +234,12 @@ CASES: Final = (
     kill_case(3, repeats=5),
     Case(
         name="torch-join",
-        about="a second host comes under --engine torch; stock is torchft",
+        about="a second host comes under --engine torch; stock is torchft, or torchrun",
         figures=(
             Figure(STALL, floor=UNDER_HOROVOD, bar_floor=BAR_HOROVOD),
             Figure(JOINED),
             Figure(UNDER_HOROVOD, sides=("ours",)),
+            Figure(UNDER_TORCHRUN, sides=("stock",)),
         ),
         measure=partial(measured, change=join, hosts=1, most=2),
         repeats=5,
@@ -229,7 +264,7 @@ CASES: Final = (
     Case(
         name="torch-step",
         about="steps of DDP on 2 ranks in turns: plain, and under --engine torch with check_host_updates()",
-        figures=(Figure(ADDED, bar_s=0.0002), Figure(PLAIN)),
+        figures=(Figure(ADDED, bar_s=0.0002), Figure(PLAIN), Figure(BY_TORCHFT)),
         measure=steady,
         repeats=3,
         sides=("ours",),
