@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 import torch
 from torch import Tensor
@@ -38,6 +38,9 @@ class Comms(Protocol):
     Every rank calls them in the same order with the same names. A world of one sends nothing. If a peer is lost, they
     raise :data:`PeerLost`; other errors are raised unchanged. An implementation inherits :meth:`max`.
     """
+
+    rides_along: ClassVar[bool] = False
+    """Whether a small operation costs next to nothing, because it goes with those of the script."""
 
     def rank(self) -> int:
         """This process's number in the world, from 0."""

@@ -42,6 +42,8 @@ class HorovodComms(Comms):
     Raises :class:`UsageError` where there is no Horovod.
     """
 
+    rides_along = True
+
     def __init__(self) -> None:
         demand("this process is not in a world")
 

@@ -1,8 +1,8 @@
 """Whether this process waits for other ranks within ``torch.distributed``.
 
-Nobody can hook such a wait: what DDP begins in C++, it waits for in C++. So each heartbeat looks at the main thread. It
-waits if its innermost Python code is that of a collective, or of ``backward()``, and if nothing has been computed for a
-while. The launcher asks for this when a rank does not answer: one that still waits for a lost peer is stuck.
+Nobody can hook each such wait: what DDP begins in C++, it waits for in C++. So each heartbeat looks at the main thread.
+It waits if its innermost Python code is that of a collective, or of ``backward()``, and if nothing has been computed
+for a while. The launcher asks for this when a rank does not answer: one that still waits for a lost peer is stuck.
 
 That happens. Gloo tells everyone who waits on a connection that it has ended, except a sender that has sent a part of
 its data (``pair.cc``, ``signalException``): that one waits until its time limit, half an hour.
@@ -10,14 +10,15 @@ its data (``pair.cc``, ``signalException``): that one waits until its time limit
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-COLLECTIVES: Final = ("/torch/distributed/", "/torch/nn/parallel/distributed.py")
+COLLECTIVES: Final = ("/torch/distributed/", "/torch/nn/parallel/distributed.py", "/torch/futures/", __file__)
 """Where the Python code is that waits for other ranks. The main thread waits alone there."""
 BACKWARD: Final = "/torch/autograd/"
 """What may wait for other ranks at its end, and for this process's other threads before: those compute then. A GPU is
@@ -26,6 +27,17 @@ WINDOW_S: Final = 0.5
 """Shortest time in which nothing may have been computed. A clock tick is 0.01 s."""
 LITTLE: Final = 0.05
 """Highest share of a processor that counts as nothing: threads wake up and look."""
+
+
+def waits_here(work: Any) -> None:
+    """Have a class of ``work`` wait within this file: otherwise the script calls C++ directly."""
+    plain = work.wait
+
+    @functools.wraps(plain)
+    def wait(self: Any, *args: Any, **options: Any) -> Any:
+        return plain(self, *args, **options)
+
+    work.wait = wait
 
 
 class TorchWaits:

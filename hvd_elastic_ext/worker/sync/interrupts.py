@@ -1,15 +1,17 @@
 """Decides when this process's world ends for a change of hosts, from this rank's notices and the agreement of all
 ranks.
 
-The ranks agree without waiting for the answer. After each optimizer step every rank starts a tiny reduction, and reads
-the result of the one before, which has arrived together with the gradients. So a notice takes effect one check later,
-at the same step on every rank.
+The ranks agree without waiting for the answer. After an optimizer step every rank starts a tiny reduction, and reads
+its result after the next step, when it has arrived together with the gradients. So a notice takes effect one check
+later, at the same step on every rank.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -143,27 +145,51 @@ class Stopping:
 _NAME = "agreement"
 
 
+SPAN_S: Final = 0.02
+"""Time in which the ranks agree once, where a reduction is a cost of its own. A notice waits longer only if steps have
+just become longer."""
+LONGEST: Final = 3
+"""Most steps from one reduction to the next are 2 to the power of this: steps may become longer at any time."""
+MEASURED: Final = 8
+"""Steps whose mean length counts. Before, each step has its reduction."""
+
+
 class Agreement:
     """One agreed number: the largest that any rank wants; 0 means nothing.
 
     Every rank steps and asks in the same order. If there is no step between two questions (as in an evaluation), the
     second one waits for a reduction.
+
+    Under Horovod a reduction rides along with the gradients, and each step has one. Elsewhere it costs a fifth of a
+    millisecond and more, so of short steps every second, fourth, … has one: as many in :data:`SPAN_S` as the rank with
+    the longest steps proposes. Each reduction carries these proposals for the next one.
     """
 
-    def __init__(self, comms: Comms) -> None:
+    def __init__(self, comms: Comms, now: Callable[[], float] = time.perf_counter) -> None:
         self._comms = comms
+        self._now = now
         self._pending: Pending | None = None
         self._agreed = 0
         self._stepped = False
+        self._every = 1
+        """Steps from one reduction to the next."""
+        self._since = 0
+        """Steps since the last one began."""
+        self._times: deque[float] = deque(maxlen=MEASURED + 1)
+        """When the last steps ended."""
 
     def stepped(self, wanted: int) -> None:
-        """Note a finished step: read the answer of the step before, and start the next reduction."""
+        """Note a finished step: read the answer of the step before, and start the next reduction if it is due."""
         # Clear it first, so that an error is raised only once.
         pending, self._pending = self._pending, None
         if pending is not None:
-            self._agreed = max(self._agreed, pending.wait())
-        self._pending = self._start(wanted) if self._comms.size() > 1 else None
+            self._read(pending.wait())
         self._stepped = True
+        self._since += 1
+        if self._comms.size() > 1:
+            self._times.append(self._now())
+            if self._since >= self._every:
+                self._pending, self._since = self._start(wanted), 0
 
     def ask(self, wanted: int) -> int:
         """Return the number that the ranks agree on, the same on every rank."""
@@ -172,23 +198,39 @@ class Agreement:
         pending, self._stepped, stepped = self._pending, False, self._stepped
         if not stepped:
             self._pending = None
-            now = pending.wait() if pending is not None else self._comms.max(wanted, name=_NAME)
-            self._agreed = max(self._agreed, now)
+            self._read(pending.wait() if pending is not None else self._comms.max(self._packed(wanted), name=_NAME))
         agreed, self._agreed = self._agreed, 0
         return agreed
+
+    def _packed(self, wanted: int) -> int:
+        """One number, the largest of which has the largest ``wanted``, and of these the shortest distance."""
+        return wanted << 6 | 63 - self._proposed()
+
+    def _read(self, packed: int) -> None:
+        self._agreed = max(self._agreed, packed >> 6)
+        self._every = 1 << 63 - (packed & 63)
+
+    def _proposed(self) -> int:
+        """To which power of 2 the distance to the next reduction should be, by this rank's steps."""
+        if self._comms.rides_along or len(self._times) <= MEASURED:
+            return 0
+        step_s = (self._times[-1] - self._times[0]) / MEASURED
+        return next(power for power in range(LONGEST, -1, -1) if power == 0 or step_s * 2**power <= SPAN_S)
 
     def _start(self, wanted: int) -> Pending:
         """Start a reduction. If a peer is lost, only ``wait`` raises: at the end of training ranks may leave early."""
         try:
-            return self._comms.start_max(wanted, name=_NAME)
+            return self._comms.start_max(self._packed(wanted), name=_NAME)
         except PeerLost as error:
             return _Lost(error)
 
     def drop(self) -> None:
         """Note the end of the world: drop the pending reduction without waiting. It may belong to another world."""
         self._pending = None
-        self._agreed = 0
+        self._agreed = self._since = 0
+        self._every = 1
         self._stepped = False
+        self._times.clear()
 
 
 @dataclass(frozen=True, slots=True)

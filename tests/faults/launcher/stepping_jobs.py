@@ -50,8 +50,9 @@ class Training(Launched):
 
     popen: Popen = staticmethod(run_process)
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, engine: str = "horovod") -> None:
         super().__init__(directory)
+        self.engine = engine
         self._reading: RunningProcess | None = None
         self._steps: dict[tuple[str, ...], Step] = {}
         self._read_to = 0
@@ -71,7 +72,7 @@ class Training(Launched):
     ) -> Iterator[RunningProcess]:
         """Run the trainee. ``wrap``: words before the launcher's command."""
         source = source or ("--hosts-file", str(self.hosts))
-        named = ("--job", JOB, "--journal", str(self.journal))
+        named = ("--job", JOB, "--journal", str(self.journal), "--engine", self.engine)
         words = [*source, *named, *QUICK, *map(str, options), sys.executable, str(TRAINEE)]
         settings = {"HVD_ELASTIC_SAMPLE": "0", "OMP_NUM_THREADS": "1", **(env or {})}
         with self.popen([*wrap, *ELASTIC, "run", *words], env=settings, cwd=self.directory) as process:
@@ -159,6 +160,7 @@ class Training(Launched):
         return max((after - before for before, after in pairwise(times)), default=0.0)
 
 
-@pytest.fixture
-def training(tmp_path: Path) -> Training:
-    return Training(tmp_path)
+@pytest.fixture(params=["horovod", pytest.param("torch", marks=pytest.mark.soak)])
+def training(tmp_path: Path, request: pytest.FixtureRequest) -> Training:
+    """A job under each engine whose processes stay."""
+    return Training(tmp_path, request.param)

@@ -2,7 +2,8 @@
 
 Every rank prints each step, with a fingerprint of the shared state. ``SLOW_HOST`` starts ``BOOT_S`` seconds later.
 ``LAG_HOST`` takes ``LAG_S`` seconds longer for each step; with ``LAG_ONCE``, for one step only, and creates that file.
-``USER_PORT``: the script itself connects from ``h1`` to an echo server at this port of ``h2``.
+``USER_PORT``: the script itself connects from ``h1`` to an echo server at this port of ``h2``. Under
+``--engine torch`` DDP averages the gradients.
 """
 
 from __future__ import annotations
@@ -17,10 +18,14 @@ if os.environ.get("SLOW_HOST") == HOST:
     print("booting", flush=True)
     time.sleep(float(os.environ["BOOT_S"]))
 
-import horovod.torch as hvd  # noqa: E402
 import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
 
 import hvd_elastic_ext.torch as elastic  # noqa: E402
+
+IN_TORCH = os.environ.get("HVD_ELASTIC_COLLECTIVES") == "torch"
+if not IN_TORCH:
+    import horovod.torch as hvd
 
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 10**9
 PAUSE_S = float(os.environ.get("PAUSE_S", "0.05"))
@@ -57,12 +62,21 @@ def user_connection() -> str:
     return ",".join(said) or "none"
 
 
+def averaged(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Add, then divide: exact for any number of ranks. DDP divides first."""
+    total = dist.all_reduce(bucket.buffer(), async_op=True)
+    assert total is not None
+    return total.get_future().then(lambda done: done.value()[0].div_(dist.get_world_size()))
+
+
 users = connect()
-hvd.init()
+elastic.init() if IN_TORCH else hvd.init()
 torch.set_num_threads(1)
 model = torch.nn.Linear(4, 4, bias=False)
 torch.nn.init.zeros_(model.weight)
-optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters())
+optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+if not IN_TORCH:
+    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
 state = elastic.TorchState(model=model, optimizer=optimizer, count=0)
 
 
@@ -70,20 +84,24 @@ state = elastic.TorchState(model=model, optimizer=optimizer, count=0)
 def train(state: elastic.TorchState) -> None:
     if len(users) == 1:
         users.extend(connect())
+    net: torch.nn.Module = model
+    if IN_TORCH:
+        net = ddp = torch.nn.parallel.DistributedDataParallel(model)
+        ddp.register_comm_hook(None, averaged)
     while state.count < STEPS:
         lag()
         optimizer.zero_grad()
         # The mean of small whole numbers is exact for any number of ranks.
-        model(torch.full((1, 4), float(state.count % 3 + 1))).sum().backward()
+        net(torch.full((1, 4), float(state.count % 3 + 1))).sum().backward()
         optimizer.step()
         state.count += 1
-        where = f"rank {hvd.rank()} size {hvd.size()} host {HOST} mono {time.monotonic():.3f} wall {time.time():.3f}"
+        where = f"rank {elastic.rank()} size {elastic.size()} host {HOST} mono {time.monotonic():.3f} wall {time.time():.3f}"
         print(f"step {state.count} {where} print {state.fingerprint()} user {user_connection()}", flush=True)
         if state.count % 5 == 0:
             state.commit()
         else:
             state.check_host_updates()
-        if hvd.size() == 2 and os.environ.get("SAY") and os.path.exists(os.environ["SAY"]):
+        if elastic.size() == 2 and os.environ.get("SAY") and os.path.exists(os.environ["SAY"]):
             for connection in users:
                 connection.sendall(b"still open")
             os.environ.pop("SAY")

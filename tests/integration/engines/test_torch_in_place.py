@@ -108,7 +108,7 @@ def test_a_script_that_joins_another_world_itself_is_told_what_to_call_instead(
 
 
 SENDING = """
-import os, time
+import os, sys, time
 from pathlib import Path
 import torch, torch.distributed as dist
 import hvd_elastic_ext.torch as elastic
@@ -126,7 +126,9 @@ def train(state):
         return
     large = torch.ones(1 << 26)
     while True:
-        dist.broadcast(large, 0)
+        work = dist.broadcast(large, 0, async_op=sys.argv[1:] == ["later"])
+        if work is not None:
+            work.wait()
         Path("sends").touch()
 
 train(state)
@@ -134,11 +136,17 @@ train(state)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("removed", [False, True], ids=["trains", "is_to_leave"])
-def test_a_rank_that_sends_to_one_that_dies_is_replaced_though_gloo_never_tells_it(job: Job, removed: bool) -> None:
+@pytest.mark.parametrize(
+    ("removed", "waits"),
+    [(False, ()), (True, ()), (False, ("later",))],
+    ids=["trains", "is_to_leave", "waits_for_work"],
+)
+def test_a_rank_that_sends_to_one_that_dies_is_replaced_though_gloo_never_tells_it(
+    job: Job, removed: bool, waits: tuple[str, ...]
+) -> None:
     """Gloo tells no sender that has sent a part of its data: it would wait for half an hour."""
     job.set_hosts("a:1", "b:1")
-    with job.run(*job.command("torch", script=(sys.executable, "-c", SENDING))) as process:
+    with job.run(*job.command("torch", script=(sys.executable, "-c", SENDING, *waits))) as process:
         wait_until(lambda: (job.directory / "sends").exists(), what="a broadcast", timeout=100)
         [other] = re.findall(r"pid 1 2 (\d+)", process.output)
         if removed:

@@ -71,6 +71,8 @@ class Ticket:
 class LockstepComms:
     """``Comms`` of one rank."""
 
+    rides_along = True
+
     def __init__(self, fabric: Fabric, rank: int) -> None:
         self._fabric, self._rank = fabric, rank
 

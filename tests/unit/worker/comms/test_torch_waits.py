@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hvd_elastic_ext.worker.comms import torch_waits
 from hvd_elastic_ext.worker.comms.torch_waits import TorchWaits, seconds_computed
 from tests.support.waiting import wait_until
 
@@ -59,6 +60,18 @@ def test_it_waits_where_it_was_at_the_look_before_and_has_not_computed_since(fil
     assert machine.looks(file) == [False, True, True]
     assert machine.looks(SCRIPT) == [False, False, False]
     assert machine.looks(file) == [False, True, True]
+
+
+def test_a_script_that_waits_for_work_of_its_own_is_seen_too() -> None:
+    class Work:
+        def wait(self, *, timeout: float) -> float:
+            seen.append(sys._getframe(1).f_code.co_filename)
+            return timeout
+
+    seen = list[str]()
+    torch_waits.waits_here(Work)
+    assert Work().wait(timeout=2.0) == 2.0
+    assert Machine().looks(seen[0]) == [False, True, True]
 
 
 def test_a_wait_of_the_script_is_not_one_for_other_ranks() -> None:

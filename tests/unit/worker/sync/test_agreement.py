@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from horovod.common.exceptions import HorovodInternalError
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.worker.comms import Pending
-from hvd_elastic_ext.worker.sync.interrupts import Agreement, missed_deadline
+from hvd_elastic_ext.worker.sync.interrupts import LONGEST, MEASURED, SPAN_S, Agreement, missed_deadline
 from tests.unit.worker.lockstep import LockstepComms, in_lockstep
 
 Move = Literal["step", "ask"]
@@ -108,9 +109,60 @@ def test_one_reduction_a_step_and_none_for_a_check_after_one() -> None:
     assert fabric.log == ["max agreement"] * 10
 
 
+class OfItsOwnComms(LockstepComms):
+    """A library in which each operation has its own cost."""
+
+    rides_along = False
+
+
+def reductions(lengths_s: list[float], *, steps: int = 200, notice: int | None = None) -> tuple[list[Any], list[str]]:
+    """Step on ranks whose steps take so long; rank 0 hears a notice before a step. At which steps each rank was told,
+    and what was sent.
+    """
+
+    def rank_main(comms: LockstepComms) -> list[int]:
+        comms.__class__ = OfItsOwnComms
+        times = itertools.count()
+        agreement = Agreement(comms, now=lambda: lengths_s[comms.rank()] * next(times))
+        told = []
+        for step in range(steps):
+            agreement.stepped(int(comms.rank() == 0 and notice is not None and step >= notice))
+            if agreement.ask(0):
+                told.append(step)
+        agreement.drop()
+        return told
+
+    told, fabric = in_lockstep(len(lengths_s), rank_main)
+    return list(told), fabric.log
+
+
+@pytest.mark.parametrize(
+    ("lengths_s", "every"),
+    [([0.001, 0.001], 8), ([0.003, 0.001], 4), ([0.001, 0.006, 0.001], 2), ([0.011, 0.001], 1), ([5.0, 5.0], 1)],
+)
+def test_short_steps_share_a_reduction_where_it_costs_something_as_the_slowest_rank_has_it(
+    lengths_s: list[float], every: int
+) -> None:
+    _, sent = reductions(lengths_s)
+    assert 200 / every - 1 <= len(sent) <= (200 - MEASURED) / every + MEASURED + 3
+
+
+@given(st.lists(st.sampled_from([0.0001, 0.003, 0.02, 1.0]), min_size=2, max_size=4), st.integers(0, 90))
+@settings(max_examples=30, deadline=None)
+def test_then_all_are_told_at_the_same_steps_too_and_no_later_than_a_distance_and_a_step_more(
+    lengths_s: list[float], notice: int
+) -> None:
+    told, _ = reductions(lengths_s, steps=120, notice=notice)
+    assert all(other == told[0] for other in told)
+    assert notice < told[0][0] <= notice + 2**LONGEST
+    assert (told[0][0] - notice - 1) * max(lengths_s) <= SPAN_S or told[0][0] == notice + 1
+
+
 def test_what_is_dropped_is_never_waited_for_and_says_nothing_in_the_next_world() -> None:
     class Silent:
         """A world whose reductions never end."""
+
+        rides_along = True
 
         def __init__(self) -> None:
             self.waited = 0
@@ -126,7 +178,7 @@ def test_what_is_dropped_is_never_waited_for_and_says_nothing_in_the_next_world(
 
         def wait(self) -> int:
             self.waited += 1
-            return 1
+            return 1 << 6 | 63
 
     comms = Silent()
     agreement = Agreement(comms)
