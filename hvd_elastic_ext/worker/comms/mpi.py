@@ -35,6 +35,7 @@ class MPIComms(Comms):
 
     def __init__(self) -> None:
         self._comm = _own_communicator()
+        self._local_rank = _local_rank()  # all ranks find it out together, and later one may ask alone
         self._pending: dict[str, _PendingMax] = {}
         self._peer_lost = False
 
@@ -48,7 +49,7 @@ class MPIComms(Comms):
 
     def local_rank(self) -> int:
         """This process's number on its machine."""
-        return _local_rank()
+        return self._local_rank
 
     def broadcast(self, data: Tensor, *, root: int, name: str) -> None:
         """Over MPI, in pieces of 1 GiB; ``name`` appears in errors only, since MPI matches calls by their order.

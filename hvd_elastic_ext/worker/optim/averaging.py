@@ -19,6 +19,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.comms import Comms, current_world
 from hvd_elastic_ext.worker.comms import horovod as with_horovod
 from hvd_elastic_ext.worker.comms.torch_distributed import note_averaging
+from hvd_elastic_ext.worker.optim.step_waits import waiting
 
 BUCKET: Final = 32 << 20
 """Bytes of small gradients that are sent together. A larger gradient is sent alone, without a copy."""
@@ -133,6 +134,10 @@ class Averaging:
         if size == 1:
             return
         note_averaging()
+        with waiting():
+            self._average_over(size)
+
+    def _average_over(self, size: int) -> None:
         parameters = self._parameters()
         self._refuse_sparse(parameters)
         have = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.int32)

@@ -37,6 +37,7 @@ from hvd_elastic_ext.worker.process import error_report, link
 from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE, Fence
 from hvd_elastic_ext.worker.process.imports import Report
 from hvd_elastic_ext.worker.process.link import Link, Message
+from hvd_elastic_ext.worker.process.steps import StepTimer
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +109,8 @@ class Standby:
         self._goes_alone = False
         """Whether the others have begun their training loop: this process meets them there, and not in ``init``."""
         self._for_next_world: dict[str, str] = {}
+        self.step_timer: StepTimer | None = None
+        """Measures steps, if this process has a link."""
         self._waiting_for_rank = False
         self._between_worlds = False
         """Whether it has left its last world, and has not received the number of the next one."""

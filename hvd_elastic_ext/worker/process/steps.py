@@ -62,23 +62,36 @@ class StepTimer:
         self._usual: float | None = None
         self._under_way: list[int] = []
         self._last: float | None = None
+        self._waits_since: float | None = None
         self._waited = 0.0
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Context around a wait for other ranks."""
-        began = self._now()
-        self._status.waiting = True
+        self.wait_begins()
         try:
             yield
         finally:
-            self._status.waiting = False
-            self._waited += self._now() - began
+            self.wait_ends()
+
+    def wait_begins(self) -> None:
+        """Note that this rank waits for others from now on."""
+        self._status.waiting = True
+        self._waits_since = self._now()
+
+    def wait_ends(self) -> None:
+        """Note that it does not any more. Nothing if no wait has begun."""
+        self._status.waiting = False
+        if self._waits_since is not None:
+            self._waited += self._now() - self._waits_since
+            self._waits_since = None
 
     def before_step(self, optimizer: Any, *_: Any) -> None:
         """Note that a step begins. Horovod's optimizer calls the step of its wrapped class, with the same object."""
         if is_preparing():
             return
+        if self._waits_since is not None:
+            self.wait_ends()  # an error has ended that wait
         self._status.progress += 1
         nested = 2 if hasattr(optimizer, "_allreduce_delay") else 1
         if not 0 < self._under_way.count(id(optimizer)) < nested:

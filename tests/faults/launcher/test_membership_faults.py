@@ -181,8 +181,8 @@ def test_a_host_whose_worker_crashes_each_time_it_joins_backs_off_and_the_rest_t
     assert crash in script.read_text()
     training.set_hosts(f"{FIRST}:1", f"{SECOND}:1")
     options = (*QUICK, "--blacklist-cooldown-range", "1", "4", "--failure-budget", "3")
-    options += ("--output-filename", training.directory / "output")
-    with training.run("--engine", training.engine, "-np", "2", "--job", JOB, *options, sys.executable, script) as process:
+    options += ("--output-filename", training.directory / "output", "--engine", training.engine)
+    with training.run("-np", "2", "--job", JOB, *options, sys.executable, script) as process:
         training.wait_for_size(2)
         pids = training.pids()
         training.set_hosts(f"{FIRST}:1", f"{SECOND}:1", f"{THIRD}:1")

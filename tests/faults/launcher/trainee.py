@@ -6,8 +6,6 @@ Every rank prints each step, with a fingerprint of the shared state. ``SLOW_HOST
 ``--engine torch`` DDP averages the gradients.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import sys
@@ -95,8 +93,9 @@ def train(state: elastic.TorchState) -> None:
         net(torch.full((1, 4), float(state.count % 3 + 1))).sum().backward()
         optimizer.step()
         state.count += 1
-        where = f"rank {elastic.rank()} size {elastic.size()} host {HOST} mono {time.monotonic():.3f} wall {time.time():.3f}"
-        print(f"step {state.count} {where} print {state.fingerprint()} user {user_connection()}", flush=True)
+        place = f"rank {elastic.rank()} size {elastic.size()} host {HOST}"
+        times = f"mono {time.monotonic():.3f} wall {time.time():.3f}"
+        print(f"step {state.count} {place} {times} print {state.fingerprint()} user {user_connection()}", flush=True)
         if state.count % 5 == 0:
             state.commit()
         else:

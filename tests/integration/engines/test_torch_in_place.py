@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.integration.engines.conftest import Job
+from tests.support.processes import RunningProcess
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(300)
@@ -107,6 +108,14 @@ def test_a_script_that_joins_another_world_itself_is_told_what_to_call_instead(
     assert line in process.output
 
 
+def printed(process: RunningProcess, pattern: str) -> int:
+    """Wait for a line of one of the ranks; return its number."""
+    wait_until(lambda: re.search(pattern, process.output), what=pattern, show=lambda: process.output)
+    found = re.search(pattern, process.output)
+    assert found is not None
+    return int(found[1])
+
+
 SENDING = """
 import os, sys, time
 from pathlib import Path
@@ -148,11 +157,11 @@ def test_a_rank_that_sends_to_one_that_dies_is_replaced_though_gloo_never_tells_
     job.set_hosts("a:1", "b:1")
     with job.run(*job.command("torch", script=(sys.executable, "-c", SENDING, *waits))) as process:
         wait_until(lambda: (job.directory / "sends").exists(), what="a broadcast", timeout=100)
-        [other] = re.findall(r"pid 1 2 (\d+)", process.output)
+        other = printed(process, r"pid 1 2 (\d+)")
         if removed:
             job.set_hosts("a:1")
             process.wait_for("world 2 forms", timeout=30)
-        os.kill(int(other), signal.SIGKILL)
+        os.kill(other, signal.SIGKILL)
         assert process.wait(60) == 0, process.output
     assert len(re.findall(r"pid 0 1 \d+", process.output)) == 1
     for fenced in job.events("fenced"):  # none if it was between two messages
@@ -198,8 +207,8 @@ def test_an_unmodified_script_of_ddp_is_started_again_in_each_world_and_goes_on_
     with job.run(*job.command("torch", script=(sys.executable, str(script)))) as process:
         process.wait_for("so each world has new processes, as with --engine torchrun")
         wait_until(lambda: (job.directory / "saved.pt").exists(), what="a step", timeout=100)
-        [other] = re.findall(r"starts 1 2 0 (\d+)", process.output)
-        os.kill(int(other), signal.SIGKILL)
+        other = printed(process, r"starts 1 2 0 (\d+)")
+        os.kill(other, signal.SIGKILL)
         assert process.wait(100) == 0, process.output
     [again] = re.findall(r"starts 0 1 (\d+)", process.output)
     assert int(again) > 0

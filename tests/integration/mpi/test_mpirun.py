@@ -40,6 +40,16 @@ def test_a_rank_that_ends_alone_ends_the_job_and_nobody_waits(how):
     assert ("a mistake in the script" in job.stderr) == (how == "raise")
 
 
+def test_a_rank_may_ask_alone_for_its_number_on_its_machine():
+    code = (
+        "from hvd_elastic_ext.worker.comms import current_world as c; c.init('mpi'); "
+        "alone = c.rank() == 1 and c.local_rank(); c.joined().max(0, name='all'); print('asked', c.rank(), alone)"
+    )
+    with mpirun(2, "-c", code) as job:
+        assert job.wait(timeout=60) == 0
+    assert "asked 1 1" in job.stdout
+
+
 @pytest.mark.soak
 def test_mpi_without_mpirun_is_a_world_of_one(tmp_path):
     code = (

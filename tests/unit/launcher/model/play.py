@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from hvd_elastic_ext.core.engines import ENGINES
 from hvd_elastic_ext.launcher.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.health.strikes import STARTS
@@ -39,6 +40,10 @@ CERTAIN: Final = frozenset({"brittle", "prologue", "hosts", "bad", "crash", "kil
 """Events after which it is certain which end of a process follows from which."""
 
 
+IN_PLACE: Final = tuple(name for name, spec in ENGINES.items() if spec.in_place)
+"""The engines of the jobs that are played, in turns: all decisions are the same for them."""
+
+
 @dataclass(frozen=True)
 class Failure:
     """A history in which a rule was violated, and the journal."""
@@ -55,7 +60,7 @@ class Failure:
 def play(history: History, *, recorder: Recorder | None = None) -> Failure | None:
     """Play a history, repair the cluster, and let the job end. Return what was wrong; None if nothing was."""
     dies = any(event.verb == "launcher" for event in history.events)
-    cluster = Cluster(launcher_dies=dies)
+    cluster = Cluster(launcher_dies=dies, engine=IN_PLACE[len(history.events) % len(IN_PLACE)])
     cluster.recorder = recorder
     try:
         with _quiet():

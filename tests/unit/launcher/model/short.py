@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hvd_elastic_ext.core.engines import DEFAULT
 from hvd_elastic_ext.launcher.health.strikes import STARTS
 from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
 from hvd_elastic_ext.simulate.cluster import cluster, training
@@ -94,6 +95,6 @@ class Cluster(cluster.Cluster):
     training_kind = Training
     training: Training
 
-    def __init__(self, *, launcher_dies: bool = True) -> None:
+    def __init__(self, *, launcher_dies: bool = True, engine: str = DEFAULT) -> None:
         self.oracle = Oracle(self)
-        super().__init__(ShortOptions(), SHORT, self.oracle, launcher_dies=launcher_dies)
+        super().__init__(ShortOptions(engine=engine), SHORT, self.oracle, launcher_dies=launcher_dies)
