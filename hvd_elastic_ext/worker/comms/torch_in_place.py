@@ -47,7 +47,7 @@ from hvd_elastic_ext.core.messages.rank_info import ALONE, Place, place_of
 from hvd_elastic_ext.core.messages.slot_protocol import COLLECTIVES
 from hvd_elastic_ext.worker.comms import torch_distributed
 from hvd_elastic_ext.worker.comms.torch_distributed import TorchDistributedComms
-from hvd_elastic_ext.worker.comms.torch_waits import TorchWaits, waits_here
+from hvd_elastic_ext.worker.comms.torch_waits import TorchWaits
 from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE
 from hvd_elastic_ext.worker.stock import HorovodInternalError
@@ -232,7 +232,6 @@ def _prepare() -> None:
     if not hasattr(dist.new_group, "hvd_elastic_fence"):
         atexit.register(_never_wait_at_exit)
         standby.current().link.status.waits = TorchWaits().look
-        waits_here(dist.Work)
         fenced: Any = HOROVOD_FENCE.adding(_connecting_in_a_thread()(dist.new_group))
         fenced.hvd_elastic_fence = True
         for module in (dist, dist.distributed_c10d, dist.device_mesh):  # each has a name of its own for it

@@ -10,16 +10,20 @@ its data (``pair.cc``, ``signalException``): that one waits until its time limit
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from types import FrameType
+from typing import Final
 
-COLLECTIVES: Final = ("/torch/distributed/", "/torch/nn/parallel/distributed.py", "/torch/futures/", __file__)
+COLLECTIVES: Final = ("/torch/distributed/", "/torch/nn/parallel/distributed.py", "/torch/futures/")
 """Where the Python code is that waits for other ranks. The main thread waits alone there."""
+STORAGE: Final = "/torch/distributed/checkpoint/"
+"""A part of that which waits for disks."""
+CALLED: Final = "/torch/_ops.py"
+"""Code that calls an operator of torch. The place is that of its caller."""
 BACKWARD: Final = "/torch/autograd/"
 """What may wait for other ranks at its end, and for this process's other threads before: those compute then. A GPU is
 not seen to compute, so with one this does not count."""
@@ -27,17 +31,6 @@ WINDOW_S: Final = 0.5
 """Shortest time in which nothing may have been computed. A clock tick is 0.01 s."""
 LITTLE: Final = 0.05
 """Highest share of a processor that counts as nothing: threads wake up and look."""
-
-
-def waits_here(work: Any) -> None:
-    """Have a class of ``work`` wait within this file: otherwise the script calls C++ directly."""
-    plain = work.wait
-
-    @functools.wraps(plain)
-    def wait(self: Any, *args: Any, **options: Any) -> Any:
-        return plain(self, *args, **options)
-
-    work.wait = wait
 
 
 class TorchWaits:
@@ -58,25 +51,33 @@ class TorchWaits:
 
     def look(self) -> bool:
         """Whether the main thread waits for other ranks, and has done so since an earlier look."""
-        where, thread = _where(), threading.main_thread().native_id
-        if where is None or thread is None:
+        main = threading.main_thread()
+        if threading.current_thread() is main:
+            return False
+        where = _where(sys._current_frames().get(main.ident or 0))
+        try:
+            computed_s = None if where is None else self._computed_s(None if where == BACKWARD else main.native_id)
+        except OSError:  # no descriptor is left
+            where = computed_s = None
+        if where is None or computed_s is None:
             self._since, self._waits = None, False
             return False
-        now, computed_s = self._now(), self._computed_s(None if where == BACKWARD else thread)
-        if self._since is None or self._since[0] != where:
+        now, since = self._now(), self._since
+        if since is None or since[0] != where:
             self._since, self._waits = (where, now, computed_s), False
-        elif (passed := now - self._since[1]) >= WINDOW_S:
-            self._waits = computed_s - self._since[2] <= LITTLE * passed
+        elif (passed := now - since[1]) >= WINDOW_S:
+            self._waits = computed_s - since[2] <= LITTLE * passed
             self._since = where, now, computed_s
         return self._waits
 
 
-def _where() -> str | None:
-    """In which of the places the main thread is; None if in another one."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+def _where(frame: FrameType | None) -> str | None:
+    """In which of the places a thread is; None if in another one."""
+    while frame is not None and frame.f_code.co_filename.endswith(CALLED):
+        frame = frame.f_back
     file = "" if frame is None else frame.f_code.co_filename
     if any(part in file for part in COLLECTIVES):
-        return COLLECTIVES[0]
+        return None if STORAGE in file else COLLECTIVES[0]
     if BACKWARD not in file:
         return None
     cuda = sys.modules.get("torch.cuda")

@@ -1,19 +1,22 @@
-"""How long a step waits for other ranks, where Horovod does not tell: under DDP, and while ``elastic.wrap`` averages.
+"""How long a step waits for other ranks, where Horovod does not tell: in ``torch.distributed``, under DDP, and while
+``elastic.wrap`` averages.
 
 In synchronous training all ranks take the same time. Only the part without waits says which of them is slow.
 
 DDP waits in C++ at the end of a backward pass: it adds a callback to those that autograd calls last. Ours are called
 right before that one and right after it. They are queued from within the pass, by the first gradient that it computes
-for an output of the model.
+for an output of the model. On a GPU the host does not wait then, so nothing is measured.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils import _pytree
@@ -22,38 +25,58 @@ from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.process.steps import StepTimer
 
 _AUTOGRAD: Final[Any] = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
-_DONE: Final = "hvd_elastic_waits"
+_DONE: Final = "hvd_elastic_measured"
 
 
 def waiting() -> AbstractContextManager[None]:
-    """Context around a wait for other ranks."""
+    """Context around a wait for other ranks. What a GPU still has to do is done before: that is this rank's own."""
     timer = standby.current().step_timer
-    return nullcontext() if timer is None else timer.waiting()
+    if timer is None:
+        return nullcontext()
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    return timer.waiting()
 
 
-def measure_ddp(timer: StepTimer) -> None:
-    """Measure the waits of each ``DistributedDataParallel`` that is made from now on."""
-    kind: Any = DistributedDataParallel
-    plain = kind.__init__
-    if hasattr(kind, _DONE):
+def measure(timer: Callable[[], StepTimer | None]) -> None:
+    """Measure the waits in ``torch.distributed`` and in each DDP, from now on; nothing while there is no ``timer``.
+
+    The classes are changed, not their objects: a script may copy and pickle those.
+    """
+    if not dist.is_available() or hasattr(dist.Work, _DONE):
         return
+    setattr(dist.Work, _DONE, True)
+    untraced: Any = torch._disable_dynamo  # as DDP's own functions are; torch.compiler.disable imports the compiler now
 
-    @functools.wraps(plain)
-    def measured(self: Any, *args: Any, **options: Any) -> None:
-        plain(self, *args, **options)
-        measure(self, timer)
+    def within_a_wait(plain: Any) -> Any:
+        @functools.wraps(plain)
+        def waits(self: Any, *args: Any, **options: Any) -> Any:
+            present = timer()
+            with nullcontext() if present is None else present.waiting():
+                return plain(self, *args, **options)
 
-    kind.__init__ = measured
-    setattr(kind, _DONE, True)
+        return untraced(waits)
+
+    def before_a_wait(plain: Any) -> Any:
+        @functools.wraps(plain)
+        def returns(self: Any, output: Any) -> Any:
+            found = plain(self, output)
+            if (present := timer()) is not None:
+                _expect_backward(present, self, found)
+            return found
+
+        return untraced(returns)
+
+    # The values of buffers come from rank 0 in each forward pass.
+    changes = ((dist.Work, "wait", within_a_wait), (DistributedDataParallel, "_sync_buffers", within_a_wait))
+    for kind, name, change in (*changes, (DistributedDataParallel, "_post_forward", before_a_wait)):
+        if hasattr(kind, name):
+            setattr(kind, name, change(getattr(kind, name)))
 
 
-def measure(ddp: DistributedDataParallel, timer: StepTimer) -> None:
-    """Measure the waits of this one."""
-    ddp.register_forward_hook(functools.partial(_after_forward, timer))
-
-
-def _after_forward(timer: StepTimer, ddp: Any, _: Any, output: Any) -> None:
-    if not ddp.require_backward_grad_sync:
+def _expect_backward(timer: StepTimer, ddp: Any, output: Any) -> None:
+    """Measure how long DDP waits at the end of the backward pass that begins with this output."""
+    if not ddp.require_backward_grad_sync or getattr(ddp, "_use_python_reducer", False):
         return
     queued: list[None] = []
 
@@ -63,9 +86,11 @@ def _after_forward(timer: StepTimer, ddp: Any, _: Any, output: Any) -> None:
             _AUTOGRAD.queue_callback(computed)
 
     def computed() -> None:
-        timer.wait_begins()
-        _AUTOGRAD.queue_callback(timer.wait_ends)  # last of all: DDP's callback is in the queue already
+        queued.clear()
+        began = timer.now()
+        _AUTOGRAD.queue_callback(lambda: timer.waited(began))  # after DDP's own, which is in the queue already
 
     for value in _pytree.tree_leaves(output):
-        if isinstance(value, Tensor) and value.requires_grad:
+        # A parameter among the outputs would keep the hook for ever.
+        if isinstance(value, Tensor) and value.grad_fn is not None and value.device.type == "cpu":
             value.register_hook(first_gradient)

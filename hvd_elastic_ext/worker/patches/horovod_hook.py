@@ -400,7 +400,7 @@ def _time_steps(mpi_ops: Any) -> None:
     """Measure the time of steps for the heartbeats, and of waits in Horovod's ``mpi_ops`` if there is one."""
     from torch.optim import optimizer
 
-    from hvd_elastic_ext.worker.optim.step_waits import measure_ddp
+    from hvd_elastic_ext.worker.optim.step_waits import measure
 
     process = standby.current()
     on_step = _tell_if_alone() if mpi_ops is not None else lambda: None
@@ -408,7 +408,7 @@ def _time_steps(mpi_ops: Any) -> None:
     process.step_timer = timer
     if mpi_ops is not None:
         mpi_ops.mpi_lib.around_wait = timer.waiting
-    measure_ddp(timer)
+    measure(lambda: process.step_timer)
     optimizer.register_optimizer_step_pre_hook(timer.before_step)
     optimizer.register_optimizer_step_post_hook(timer.after_step)
 

@@ -8,6 +8,7 @@ Standard library only.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -62,36 +63,38 @@ class StepTimer:
         self._usual: float | None = None
         self._under_way: list[int] = []
         self._last: float | None = None
-        self._waits_since: float | None = None
         self._waited = 0.0
+        self._waited_to = -math.inf
+        """The end of the last wait."""
+
+    def now(self) -> float:
+        """Seconds of the clock by which steps are measured."""
+        return self._now()
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Context around a wait for other ranks."""
-        self.wait_begins()
+        """Context around a wait for other ranks. One within another counts once."""
+        if self._status.waiting:
+            yield
+            return
+        began = self._now()
+        self._status.waiting = True
         try:
             yield
         finally:
-            self.wait_ends()
+            self._status.waiting = False
+            self.waited(began)
 
-    def wait_begins(self) -> None:
-        """Note that this rank waits for others from now on."""
-        self._status.waiting = True
-        self._waits_since = self._now()
-
-    def wait_ends(self) -> None:
-        """Note that it does not any more. Nothing if no wait has begun."""
-        self._status.waiting = False
-        if self._waits_since is not None:
-            self._waited += self._now() - self._waits_since
-            self._waits_since = None
+    def waited(self, began: float) -> None:
+        """Note a wait for other ranks that began at that time and ends now. One that another overlaps counts once."""
+        now = self._now()
+        self._waited += now - min(now, max(began, self._waited_to))
+        self._waited_to = now
 
     def before_step(self, optimizer: Any, *_: Any) -> None:
         """Note that a step begins. Horovod's optimizer calls the step of its wrapped class, with the same object."""
         if is_preparing():
             return
-        if self._waits_since is not None:
-            self.wait_ends()  # an error has ended that wait
         self._status.progress += 1
         nested = 2 if hasattr(optimizer, "_allreduce_delay") else 1
         if not 0 < self._under_way.count(id(optimizer)) < nested:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 from collections.abc import Callable
@@ -10,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.worker.comms import torch_waits
 from hvd_elastic_ext.worker.comms.torch_waits import TorchWaits, seconds_computed
 from tests.support.waiting import wait_until
 
@@ -34,22 +34,26 @@ class Machine:
         """Look three times from within a file; ``main`` and ``others`` compute that share of a processor."""
         return [self.look(file, main, others, every_s) for _ in range(3)]
 
-    def look(self, file: str, main: float, others: float, every_s: float) -> bool:
+    def look(self, file: str, main: float, others: float, every_s: float, *, called: str | None = None) -> bool:
         self.at += every_s
         self.main_s += main * every_s
         self.others_s += others * every_s
-        return within(file, self.waits.look)
+        return within(file, self.waits.look, called=called)
 
 
-def within(file: str, look: Callable[[], bool]) -> bool:
-    """Look from another thread, while the innermost code of the main one is that of a file."""
+def within(file: str, look: Callable[[], bool], *, called: str | None = None) -> bool:
+    """Look from another thread, while the innermost code of the main one is that of a file, or of one that it has
+    called.
+    """
     seen: list[bool] = []
     thread = threading.Thread(target=lambda: (held.acquire(), seen.append(look()), free.release()))
     held, free = threading.Lock(), threading.Lock()
     held.acquire()
     free.acquire()
     thread.start()
-    exec(compile("held.release(); free.acquire()", file, "exec"), {"held": held, "free": free})
+    names: dict[str, Any] = {"held": held, "free": free}
+    exec(compile("def wait(): held.release(); free.acquire()", called or file, "exec"), names)
+    exec(compile("wait()", file, "exec"), names)
     thread.join()
     return seen[0]
 
@@ -62,16 +66,24 @@ def test_it_waits_where_it_was_at_the_look_before_and_has_not_computed_since(fil
     assert machine.looks(file) == [False, True, True]
 
 
-def test_a_script_that_waits_for_work_of_its_own_is_seen_too() -> None:
-    class Work:
-        def wait(self, *, timeout: float) -> float:
-            seen.append(sys._getframe(1).f_code.co_filename)
-            return timeout
+def test_an_operator_of_torch_waits_where_it_is_called_and_a_disk_is_not_another_rank() -> None:
+    for file, expected in ((COLLECTIVE, True), (SCRIPT, False)):
+        machine = Machine()
+        seen = [machine.look(file, 0.0, 0.0, 1.0, called="/site-packages/torch/_ops.py") for _ in range(3)]
+        assert seen == [False, expected, expected]
+    assert Machine().looks("/site-packages/torch/distributed/checkpoint/filesystem.py") == [False, False, False]
 
-    seen = list[str]()
-    torch_waits.waits_here(Work)
-    assert Work().wait(timeout=2.0) == 2.0
-    assert Machine().looks(seen[0]) == [False, True, True]
+
+def test_without_a_descriptor_to_look_with_and_from_the_main_thread_it_does_not_wait() -> None:
+    def computed_s(_: int | None) -> float:
+        raise OSError(24, "Too many open files")
+
+    times = itertools.count()
+    waits = TorchWaits(lambda: float(next(times)), computed_s)
+    assert [within(COLLECTIVE, waits.look) for _ in range(3)] == [False, False, False]
+    machine = Machine()
+    machine.looks(COLLECTIVE)
+    assert not machine.waits.look()
 
 
 def test_a_wait_of_the_script_is_not_one_for_other_ranks() -> None:

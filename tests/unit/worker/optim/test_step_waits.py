@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import pickle
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._C._distributed_c10d import _create_work_from_future
 from torch.nn.parallel import DistributedDataParallel
 
 from hvd_elastic_ext.worker.optim import averaging, step_waits
@@ -35,28 +39,37 @@ class Training:
         self.timer = StepTimer(self.status, lambda: self.now)
         self.others_s = 0.0
         self.error: Exception | None = None
-        self.ddp = DistributedDataParallel(nn.Linear(2, 1))
-        self.ddp.register_comm_hook(None, _annotated(self._averaged))
-        step_waits.measure(self.ddp, self.timer)
-        self.optimizer = torch.optim.SGD(self.ddp.parameters(), lr=0.1)
         self.late: list[threading.Thread] = []
+        self.ddp = self.wrapped(nn.Linear(2, 1))
+        self.optimizer = torch.optim.SGD(self.ddp.parameters(), lr=0.1)
+
+    def wrapped(self, module: nn.Module) -> DistributedDataParallel:
+        ddp = DistributedDataParallel(module)
+        ddp.register_comm_hook(None, _annotated(self._averaged))
+        return ddp
 
     def _averaged(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+        before = self.now
         future = torch.futures.Future[torch.Tensor]()
 
         def others() -> None:
-            try:
-                wait_until(lambda: self.status.waiting, what="this rank to wait", timeout=10)
-                self.now += self.others_s
-            finally:
-                if self.error is None:
-                    future.set_result(bucket.buffer())
-                else:
-                    future.set_exception(self.error)
+            # DDP waits when all its callbacks but the last have been called: then the clock is read.
+            self.read.wait(10)
+            self.now = before + self.others_s
+            if self.error is None:
+                future.set_result(bucket.buffer())
+            else:
+                future.set_exception(self.error)
 
+        self.read = threading.Event()
+        self.timer._now = self._read
         self.late.append(threading.Thread(target=others))
         self.late[-1].start()
         return future
+
+    def _read(self) -> float:
+        self.read.set()
+        return self.now
 
     def backward(self, *, own_s: float) -> None:
         loss = self.ddp(torch.ones(1, 2)).sum()
@@ -67,10 +80,13 @@ class Training:
         """One step; return the seconds of it that the launcher is told."""
         self.others_s = others_s
         self.backward(own_s=own_s)
+        self.ends_step()
+        return self.status.step_s
+
+    def ends_step(self) -> None:
         assert not self.status.waiting
         self.timer.before_step(self.optimizer)
         self.timer.after_step(self.optimizer)
-        return self.status.step_s
 
 
 def _annotated(hook: Callable[[Any], torch.futures.Future[torch.Tensor]]) -> Any:
@@ -82,8 +98,10 @@ def _annotated(hook: Callable[[Any], torch.futures.Future[torch.Tensor]]) -> Any
 
 
 @pytest.fixture
-def training() -> Iterator[Training]:
+def training(monkeypatch: pytest.MonkeyPatch) -> Iterator[Training]:
+    step_waits.measure(lambda: standby.current().step_timer)
     training = Training()
+    monkeypatch.setattr(standby.current(), "step_timer", training.timer)
     yield training
     for thread in training.late:
         thread.join()
@@ -103,16 +121,87 @@ def test_several_backward_passes_of_a_step_wait_once_if_they_are_accumulated(tra
     assert training.step(own_s=0.5, others_s=7.0) == 2.5
 
 
-def test_an_error_ends_the_wait_at_the_next_step_at_the_latest(training: Training) -> None:
+def test_a_rank_whose_backward_pass_fails_is_not_taken_for_one_that_waits(training: Training) -> None:
     training.step(own_s=1.0, others_s=1.0)
     training.error = RuntimeError("Connection closed by peer")
     with pytest.raises(RuntimeError, match="closed by peer"):
         training.backward(own_s=1.0)
-    training.timer.before_step(training.optimizer)
     assert not training.status.waiting
+    training.error = None
+    training.ends_step()
+    assert training.step(own_s=0.5, others_s=7.0) == 0.5
 
 
-def test_averaging_without_ddp_is_a_wait_too(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_that_is_gone_through_twice_is_measured_twice(training: Training) -> None:
+    training.step(own_s=1.0, others_s=1.0)
+    inputs = torch.ones(1, 2, requires_grad=True)
+    loss = training.ddp(inputs).sum()
+    training.others_s = 2.0
+    torch.autograd.grad(loss, inputs, retain_graph=True)
+    training.now += 0.5
+    training.others_s = 3.0
+    loss.backward()
+    training.ends_step()
+    assert training.status.step_s == 0.5
+
+
+def test_a_wait_for_the_values_of_buffers_in_a_forward_pass_counts(
+    training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broadcast(**_: object) -> None:
+        assert training.status.waiting
+        training.now += 4.0
+
+    training.step(own_s=1.0, others_s=1.0)
+    ddp = training.wrapped(nn.BatchNorm1d(2))
+    monkeypatch.setattr(ddp, "_default_broadcast_coalesced", broadcast)
+    training.now += 0.5
+    ddp(torch.ones(3, 2))
+    training.ends_step()
+    assert training.status.step_s == 0.5
+
+
+def test_a_wait_for_an_operation_of_the_script_counts(training: Training) -> None:
+    training.step(own_s=1.0, others_s=1.0)
+    future = torch.futures.Future[torch.Tensor]()
+
+    def others() -> None:
+        with contextlib.suppress(AssertionError):
+            wait_until(lambda: training.status.waiting, what="this rank to wait", timeout=10)
+        training.now += 4.0
+        future.set_result(torch.ones(1))
+
+    thread = threading.Thread(target=others)
+    thread.start()
+    _create_work_from_future(future).wait()
+    thread.join()
+    training.now += 0.5
+    training.ends_step()
+    assert training.status.step_s == 0.5
+
+
+def test_a_parameter_that_a_model_returns_keeps_no_hooks(training: Training) -> None:
+    class Returns(nn.Linear):
+        def forward(self, given: torch.Tensor) -> Any:
+            return super().forward(given), self.bias
+
+    module = Returns(2, 1)
+    ddp = training.wrapped(module)
+    for _ in range(3):
+        found, bias = ddp(torch.ones(1, 2))
+        (found.sum() + bias.sum()).backward()
+    assert not module.bias._backward_hooks
+
+
+def test_a_ddp_can_be_copied_and_saved_as_before(training: Training) -> None:
+    ddp = DistributedDataParallel(nn.Linear(2, 1))
+    ddp(torch.ones(1, 2)).sum().backward()
+    copied = copy.deepcopy(ddp)
+    assert copied.module.weight is not ddp.module.weight
+    assert pickle.loads(pickle.dumps(ddp)).module.weight.shape == (1, 2)
+
+
+def test_averaging_without_ddp_is_a_wait_too(training: Training) -> None:
     class Two:
         """Comms of two ranks, of which the other one comes 3 s later."""
 
@@ -123,7 +212,6 @@ def test_averaging_without_ddp_is_a_wait_too(training: Training, monkeypatch: py
             assert training.status.waiting
             training.now += 3.0
 
-    monkeypatch.setattr(standby.current(), "step_timer", training.timer)
     model = nn.Linear(2, 1)
     average = averaging.Averaging(Two(), 1)  # type: ignore[arg-type]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -154,6 +154,23 @@ def test_a_steps_time_is_without_the_wait_for_others() -> None:
     assert steps.status.stepped_at == 9.25
 
 
+def test_waits_that_overlap_count_once() -> None:
+    steps, optimizer = Steps(), object()
+    steps.step(optimizer, work=1.0, wait=0.0)
+    first, steps.now = steps.now, steps.now + 1.0
+    second, steps.now = steps.now, steps.now + 2.0
+    steps.pace.waited(first)
+    steps.now += 1.0
+    steps.pace.waited(second)  # two models are averaged in one backward pass
+    with steps.pace.waiting():
+        steps.now += 1.0
+        with steps.pace.waiting():
+            steps.now += 2.0
+        assert steps.status.waiting
+    steps.step(optimizer, work=0.25, wait=3.0)
+    assert steps.status.step_s == 0.25
+
+
 def test_horovods_optimizer_which_calls_the_step_within_its_own_makes_one_step_of_both() -> None:
     class Wrapped:
         _allreduce_delay: dict[int, int] = {}  # noqa: RUF012 - only its presence matters
