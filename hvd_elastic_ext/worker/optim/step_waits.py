@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 import torch.distributed as dist
@@ -24,7 +24,8 @@ from torch.utils import _pytree
 from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.process.steps import StepTimer
 
-_AUTOGRAD: Final[Any] = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
+_TORCH: Final[Any] = torch
+_AUTOGRAD: Final[Any] = torch.autograd.Variable._execution_engine
 _DONE: Final = "hvd_elastic_measured"
 
 
@@ -33,7 +34,7 @@ def waiting() -> AbstractContextManager[None]:
     timer = standby.current().step_timer
     if timer is None:
         return nullcontext()
-    if torch.cuda.is_initialized():
+    if _TORCH.cuda.is_initialized():
         torch.cuda.synchronize()
     return timer.waiting()
 
@@ -46,7 +47,7 @@ def measure(timer: Callable[[], StepTimer | None]) -> None:
     if not dist.is_available() or hasattr(dist.Work, _DONE):
         return
     setattr(dist.Work, _DONE, True)
-    untraced: Any = torch._disable_dynamo  # as DDP's own functions are; torch.compiler.disable imports the compiler now
+    untraced = _TORCH._disable_dynamo  # as DDP's own functions are; torch.compiler.disable imports the compiler now
 
     def within_a_wait(plain: Any) -> Any:
         @functools.wraps(plain)
@@ -93,4 +94,4 @@ def _expect_backward(timer: StepTimer, ddp: Any, output: Any) -> None:
     for value in _pytree.tree_leaves(output):
         # A parameter among the outputs would keep the hook for ever.
         if isinstance(value, Tensor) and value.grad_fn is not None and value.device.type == "cpu":
-            value.register_hook(first_gradient)
+            cast(Any, value).register_hook(first_gradient)
