@@ -77,7 +77,7 @@ def measure(timer: Callable[[], StepTimer | None]) -> None:
 
 def _expect_backward(timer: StepTimer, ddp: Any, output: Any) -> None:
     """Measure how long DDP waits at the end of the backward pass that begins with this output."""
-    if not ddp.require_backward_grad_sync or getattr(ddp, "_use_python_reducer", False):
+    if not ddp.require_backward_grad_sync or getattr(ddp, "_use_python_reducer", False) or not timer.measures():
         return
     queued: list[None] = []
 

@@ -41,6 +41,10 @@ def is_preparing() -> bool:
     return bool(_preparations)
 
 
+SAMPLE_S: Final = 0.02
+"""Time between two measured steps, where measuring the waits of a step has a cost. A heartbeat takes the last one."""
+
+
 class StepTimer:
     """Fill in ``status`` from hooks around optimizer steps and Horovod's waits. For one thread.
 
@@ -66,10 +70,18 @@ class StepTimer:
         self._waited = 0.0
         self._waited_to = -math.inf
         """The end of the last wait."""
+        self._measured_at = -math.inf
+        self._left_out = False
+        """Whether waits of the step under way are not measured."""
 
     def now(self) -> float:
         """Seconds of the clock by which steps are measured."""
         return self._now()
+
+    def measures(self) -> bool:
+        """Whether the waits of the step under way are to be measured. If not, its length does not count."""
+        self._left_out = self._now() + (self._usual or 0.0) < self._measured_at + SAMPLE_S
+        return not self._left_out
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -115,9 +127,10 @@ class StepTimer:
             self._report("first_step", pause_s=self._pause(now))
         elif self._last is not None:
             self._usual = now - self._last
-        if self._last is not None:
+        if self._last is not None and not self._left_out:
             self._status.step_s = round(max(0.0, now - self._last - self._waited), 6)
-        self._last, self._waited = now, 0.0
+            self._measured_at = now
+        self._last, self._waited, self._left_out = now, 0.0, False
         self._status.stepped_at = round(now, 6)
         if not self._status.own_step:
             self._status.step += 1

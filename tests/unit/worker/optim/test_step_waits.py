@@ -54,8 +54,9 @@ class Training:
 
         def others() -> None:
             # DDP waits when all its callbacks but the last have been called: then the clock is read.
-            self.read.wait(10)
-            self.now = before + self.others_s
+            if self.others_s:
+                self.read.wait(10)
+                self.now = before + self.others_s
             if self.error is None:
                 future.set_result(bucket.buffer())
             else:
@@ -119,6 +120,14 @@ def test_several_backward_passes_of_a_step_wait_once_if_they_are_accumulated(tra
         training.backward(own_s=2.0)
         assert not training.status.waiting
     assert training.step(own_s=0.5, others_s=7.0) == 2.5
+
+
+def test_of_short_steps_only_some_are_measured(training: Training) -> None:
+    training.step(own_s=1.0, others_s=1.0)
+    assert training.step(own_s=0.001, others_s=0.001) == 0.001
+    found = [training.step(own_s=0.002 + number / 1e6, others_s=0.0) for number in range(50)]
+    assert found[:5] == [0.001] * 5
+    assert 5 <= len(set(found)) <= 7
 
 
 def test_a_rank_whose_backward_pass_fails_is_not_taken_for_one_that_waits(training: Training) -> None:
