@@ -145,10 +145,10 @@ class Stopping:
 _NAME = "agreement"
 
 
-SPAN_S: Final = 0.02
+SPAN_S: Final = 0.05
 """Time in which the ranks agree once, where a reduction is a cost of its own. A notice waits longer only if steps have
 just become longer."""
-LONGEST: Final = 3
+LONGEST: Final = 4
 """Most steps from one reduction to the next are 2 to the power of this: steps may become longer at any time."""
 MEASURED: Final = 8
 """Steps whose mean length counts. Before, each step has its reduction."""
@@ -160,8 +160,8 @@ class Agreement:
     Every rank steps and asks in the same order. If there is no step between two questions (as in an evaluation), the
     second one waits for a reduction.
 
-    Under Horovod a reduction rides along with the gradients, and each step has one. Elsewhere it costs a fifth of a
-    millisecond and more, so of short steps every second, fourth, … has one: as many in :data:`SPAN_S` as the rank with
+    Under Horovod a reduction rides along with the gradients, and each step has one. Elsewhere it costs half a
+    millisecond in each of two steps, so of short steps every second, fourth, … has one: as many in :data:`SPAN_S` as the rank with
     the longest steps proposes. Each reduction carries these proposals for the next one.
     """
 

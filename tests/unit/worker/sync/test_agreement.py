@@ -138,7 +138,7 @@ def reductions(lengths_s: list[float], *, steps: int = 200, notice: int | None =
 
 @pytest.mark.parametrize(
     ("lengths_s", "every"),
-    [([0.001, 0.001], 8), ([0.003, 0.001], 4), ([0.001, 0.006, 0.001], 2), ([0.011, 0.001], 1), ([5.0, 5.0], 1)],
+    [([0.001, 0.001], 16), ([0.006, 0.001], 8), ([0.001, 0.02, 0.001], 2), ([0.03, 0.001], 1), ([5.0, 5.0], 1)],
 )
 def test_short_steps_share_a_reduction_where_it_costs_something_as_the_slowest_rank_has_it(
     lengths_s: list[float], every: int
