@@ -161,8 +161,8 @@ class Agreement:
     second one waits for a reduction.
 
     Under Horovod a reduction rides along with the gradients, and each step has one. Elsewhere it costs half a
-    millisecond in each of two steps, so of short steps every second, fourth, … has one: as many in :data:`SPAN_S` as the rank with
-    the longest steps proposes. Each reduction carries these proposals for the next one.
+    millisecond in each of two steps, so of short steps every second, fourth, … has one: as many share it as fit into
+    :data:`SPAN_S` on the rank with the longest steps. Each reduction carries the ranks' proposals for the next one.
     """
 
     def __init__(self, comms: Comms, now: Callable[[], float] = time.perf_counter) -> None:
