@@ -184,6 +184,11 @@ def is_due(job: JobState) -> bool:
     return (at is not None and at < job.now) or bool(_silent(job))
 
 
+def is_due_on(job: JobState, host: str) -> bool:
+    """Whether a process of this host is silent for too long now, by the last message of its agent."""
+    return any(_is_silent(job, worker) for worker in job.roster.on(host))
+
+
 def host_limit_s(job: JobState, agent: Agent) -> float:
     """How long a host may be silent."""
     fleet = job.fleet
@@ -212,9 +217,13 @@ def _ask_for_unreported_ends(job: JobState) -> None:
 
 
 def _silent(job: JobState) -> list[Worker]:
-    limit = job.options.heartbeat_timeout_s
-    silent = [worker for worker in job.roster.workers.values() if worker.silent_s > limit]
-    return [worker for worker in silent if worker.killed is None and worker.silent_s > process_limit_s(job, worker)]
+    return [worker for worker in job.roster.workers.values() if _is_silent(job, worker)]
+
+
+def _is_silent(job: JobState, worker: Worker) -> bool:
+    if worker.silent_s <= job.options.heartbeat_timeout_s or worker.killed is not None:
+        return False
+    return worker.silent_s > process_limit_s(job, worker)
 
 
 # --- what the job waits for

@@ -65,6 +65,7 @@ from hvd_elastic_ext.launcher.driver.words import Wait
 from hvd_elastic_ext.launcher.folder.handover import Handover, StateWriter, start_of, write_noted_change
 from hvd_elastic_ext.launcher.folder.state_folder import StateDir
 from hvd_elastic_ext.launcher.folder.state_json import Saved, job_of, saved_of
+from hvd_elastic_ext.launcher.health import silence
 from hvd_elastic_ext.launcher.health.causes import SSH_FAILED
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.job.addresses import Addresses, there, versions_here
@@ -366,6 +367,8 @@ class Session:
         else:
             self.driver.tell(event)
         if isinstance(event, News) and changes_no_plan(event.news):
+            if event.news["event"] == "beats" and silence.is_due_on(self.driver.job, event.host):
+                self._look_soon.set()  # the others of its world wait for that
             return
         match event:
             case AgentJoined(host):

@@ -8,6 +8,7 @@ from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.launcher.driver.job import JobState
 from hvd_elastic_ext.launcher.driver.roster import JOIN_S, SEND_S
+from hvd_elastic_ext.launcher.health import silence
 from hvd_elastic_ext.launcher.membership import world_change
 from hvd_elastic_ext.launcher.membership.in_place_or_restarted import Engine
 from hvd_elastic_ext.launcher.membership.rendezvous import HOLD_S, Question
@@ -57,6 +58,21 @@ def test_between_two_looks_silence_is_noticed_all_the_same() -> None:
     cluster.driver.look()
     assert not cluster.driver.is_due()
     assert {event["host"] for event in cluster.events("fenced")} == {"b"}
+
+
+def test_a_heartbeat_message_that_tells_of_a_silent_process_is_due_at_once_and_only_on_its_host() -> None:
+    cluster = steady("a", "b")
+    (worker,) = cluster.driver.job.roster.on("a")
+    limit_s = cluster.options.heartbeat_timeout_s
+    told = {}
+    for age in (limit_s, limit_s + 0.1):
+        beat = {"life": worker.life.number, "age": age, "beat": {"step": 1, "pid": 7}}
+        cluster.driver.tell(News("a", {"event": "beats", "part": True, "slots": {"0": beat}}))
+        told[age] = [silence.is_due_on(cluster.driver.job, host) for host in ("a", "b")]
+    assert list(told.values()) == [[False, False], [True, False]]
+    cluster.driver.look()
+    assert {event["host"] for event in cluster.events("fenced")} == {"a"}
+    assert not silence.is_due_on(cluster.driver.job, "a")
 
 
 def test_a_question_for_a_key_is_answered_in_time_though_it_causes_no_look() -> None:
