@@ -34,7 +34,8 @@ log = logging.getLogger(__name__)
 
 
 BEAT_S: Final = 2.0
-"""A process may have received a message this long before its silence: the time between heartbeats."""
+"""Silence counts from the last heartbeat. So long after that, at most, the process may still have received a message:
+heartbeats are as far apart."""
 INTERPRETER_S: Final = 60.0
 """Longest silence of a process that is starting, has not begun its training loop, is done, or was sent away: imports,
 preparations and the end of an interpreter take time, and on a busy machine no thread sends heartbeats meanwhile.
