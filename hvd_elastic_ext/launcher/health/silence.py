@@ -246,7 +246,7 @@ def waits(job: JobState) -> Wait | None:
         for name, agent in hosts
         if agent.last_message_at and job.now - agent.last_message_at > after
     }
-    left = dict.fromkeys(silent, limit)
+    left = {name: host_limit_s(job, job.roster.agents[name]) for name in silent}
     for worker in [each for each in workers if each.silent_s > SOON_S]:
         most = process_limit_s(job, worker)
         if worker.silent_s > SILENT * most and worker.killed is None and worker.seat.host not in silent:

@@ -13,8 +13,10 @@ from hvd_elastic_ext.launcher import checkpoints, custody, departures, driver, h
 from hvd_elastic_ext.launcher.checkpoints.attempt import Attempt
 from hvd_elastic_ext.launcher.checkpoints.save_then_stop import CANCELLED_AFTER_S
 from hvd_elastic_ext.launcher.driver.words import SOON_S, Wait, line
+from hvd_elastic_ext.launcher.health import silence
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.launcher.membership.forming import AGREED, CONNECTED, FIREWALL
+from hvd_elastic_ext.launcher.membership.host_list import NewerLife
 from hvd_elastic_ext.launcher.membership.processes import starting
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.membership.world_change import STILL_FORMING, WorldLimits
@@ -173,6 +175,22 @@ def test_a_silent_host_is_told_within_5_s_and_when_it_counts_as_failed(caplog: p
     cluster.run(10.0)
     assert cluster.events("fenced")
     assert len([line for line in waits(caplog) if "no heartbeat" in line]) == 2
+
+
+def test_the_wait_for_a_silent_host_with_a_new_container_ends_when_that_is_cut_off() -> None:
+    cluster = play("train a b")
+    cluster.options.heartbeat_timeout_s = 30.0
+    cluster.run(20.0)
+    job = cluster.driver.job
+    job.now = job.roster.agents["b"].last_message_at + 13.0
+    job.roster.agents["a"].last_message_at = job.now
+    wait = silence.waits(job)
+    assert wait is not None
+    assert wait.until == job.now + 17.0
+    job.fleet.newer_lives["b"] = NewerLife(job.roster.agents["b"].host, job.now)
+    wait = silence.waits(job)
+    assert wait is not None
+    assert wait.until == job.now + 2.0
 
 
 ENDS = "it ends with the process there; Ctrl-C ends the job"
