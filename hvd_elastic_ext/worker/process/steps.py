@@ -42,11 +42,11 @@ def is_preparing() -> bool:
 
 
 SAMPLE_S: Final = 0.02
-"""Time between two measured steps, where measuring the waits of a step has a cost. A heartbeat takes the last one."""
+"""Seconds between two measured steps under DDP, where measuring has a cost. A heartbeat takes the last one."""
 
 
 class StepTimer:
-    """Fill in ``status`` from hooks around optimizer steps and Horovod's waits. For one thread.
+    """Fill in ``status`` from hooks around optimizer steps and waits for other ranks. For one thread.
 
     ``report`` reports the first step of each world, and the seconds without a step before it, less one usual step.
     ``on_step`` is called after each step as long as no State of ours counts steps.

@@ -203,7 +203,9 @@ class Agreement:
         return agreed
 
     def _packed(self, wanted: int) -> int:
-        """One number, the largest of which has the largest ``wanted``, and of these the shortest distance."""
+        """Both in one number. The maximum over all ranks has the largest ``wanted`` and, of the ranks that want that,
+        the shortest distance to the next reduction.
+        """
         return wanted << 6 | 63 - self._proposed()
 
     def _read(self, packed: int) -> None:
