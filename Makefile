@@ -1,10 +1,12 @@
 # Names for scripts/, which CI runs too. `make` alone lists them.
 #   make test TORCH_INDEX=URL     takes torch from another package index
 #   make soak REPEAT=3            three passes
+#   make test WITH=tensorflow     with TensorFlow, too
 
 TORCH_INDEX ?=
 REPEAT ?= 1
-export TORCH_INDEX REPEAT
+WITH ?=
+export TORCH_INDEX REPEAT WITH
 # Set-up, a direct child of make, ends when make is killed.
 export HVD_DIE_WITH_PARENT = 1
 

@@ -51,6 +51,8 @@ setup(
     ],
     extras_require={
         "torch": ["torch>=2.1", "numpy", "scikit-learn", "matplotlib>=3.7"],
+        # Commits are torch's memory, so TensorFlow needs it, too. TensorFlow 2.16 and later need Keras 2 beside them.
+        "tensorflow": ["tensorflow>=2.15,<2.22", "tf-keras>=2.15", "torch>=2.1", "numpy"],
         # Build it first, against your torch: scripts/build-horovod. An index has only source, for older torch.
         "horovod": ["horovod==0.28.1", "numpy", "setuptools<81; python_version >= '3.12'"],
         "kubernetes": ["kubernetes>=31,<38,!=36.0.0", "websocket-client>=1.6"],

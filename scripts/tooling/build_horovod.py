@@ -1,7 +1,8 @@
-"""scripts/build-horovod: one wheel of Horovod for one Python and one torch, built once and kept in the cache."""
+"""scripts/build-horovod: one wheel of Horovod for one Python, torch and TensorFlow, built once and cached."""
 
 import argparse
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -15,10 +16,13 @@ from .interpreter import Interpreter, add_to_path, examine
 from .options import Parser
 from .processes import clean_environment, raise_on_sigterm, run_logged, say
 from .wheel_cache import WheelCache, cache_directory, locked
-from .wheel_key import build_flags, facts_of_this_machine
+from .wheel_key import WheelFacts, build_flags, facts_of_this_machine
 
 CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
 PINNED_TORCH = "2.13.0"
+PINNED_TENSORFLOW = "2.21.0"
+TENSORFLOW = "tensorflow-cpu" if platform.machine() == "x86_64" else "tensorflow"
+"""The package without code for CUDA; for other processors that is the usual one."""
 BUILD_REQUIREMENTS = ("pip", "setuptools", "wheel", "packaging")
 MEMORY_PER_COMPILER = 2 * 1024**3
 """Bytes. A translation unit with torch's headers takes up to 1.5 GB."""
@@ -34,6 +38,10 @@ class Request:
     torch: str | None = None
     """None takes the torch of `python`, else the pinned version."""
     torch_index: str | None = None
+    with_torch: bool = True
+    with_tensorflow: bool = False
+    tensorflow: str | None = None
+    """As ``torch``."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -46,6 +54,9 @@ def main(arguments: list[str] | None = None) -> int:
         cuda=options.cuda,
         torch=options.torch,
         torch_index=options.torch_index or os.environ.get("TORCH_INDEX") or None,
+        with_torch="torch" not in options.without,
+        with_tensorflow="tensorflow" in options.with_ or options.tensorflow is not None,
+        tensorflow=options.tensorflow,
     )
     try:
         wheel = ensure_wheel(request)
@@ -75,7 +86,8 @@ def parser() -> argparse.ArgumentParser:
     """Return the command line's parser."""
     result = Parser(
         prog=os.environ.get("INVOKED_AS", "scripts/build-horovod"),
-        description=f"Build a wheel of Horovod {HOROVOD_VERSION} for PyTorch with Gloo, once, and print its path.",
+        description=f"Build a wheel of Horovod {HOROVOD_VERSION} with Gloo, for PyTorch, TensorFlow or both, once, and "
+        "print its path.",
         epilog="The wheel is kept under $XDG_CACHE_HOME/hvd-elastic-ext (or ~/.cache/hvd-elastic-ext). "
         "Nothing is installed into PYTHON. Horovod needs numpy at run time and does not declare it: install it too.",
     )
@@ -88,6 +100,16 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument(
         "--torch-index", metavar="URL", help="package index to take that torch from (or set TORCH_INDEX)"
+    )
+    result.add_argument(
+        "--with", action="append", choices=["tensorflow"], default=[], dest="with_", help="for TensorFlow, too"
+    )
+    result.add_argument("--without", action="append", choices=["torch"], default=[], help="not for PyTorch")
+    result.add_argument(
+        "--tensorflow",
+        metavar="VERSION",
+        help=f"the TensorFlow to build against, as --torch (default: the one PY has, else {PINNED_TENSORFLOW}); "
+        "means --with tensorflow",
     )
     result.add_argument("--with-mpi", action="store_true", help="with MPI beside Gloo")
     result.add_argument("--cuda", action="store_true", help="with NCCL for GPU tensors; needs nvcc and NCCL's headers")
@@ -103,52 +125,82 @@ def copy_to(wheel: Path, directory: Path) -> Path:
 
 def ensure_wheel(request: Request) -> Path:
     """Return the path of a wheel that fits the request, from the cache or newly built."""
+    if not (request.with_torch or request.with_tensorflow):
+        raise ToolingError("--without torch leaves nothing to build for; give --with tensorflow, too.")
     WheelCache(cache_directory(os.environ)).sweep()
     prerequisites.require(prerequisites.Purpose(python=request.python, mpi=request.mpi, cuda=request.cuda))
     interpreter = examine(request.python)
-    if interpreter.torch is not None and fits(interpreter.torch, request.torch):
-        return _wheel_for(interpreter, request)
-    return _wheel_with_its_own_torch(interpreter, request)
+    wanted = _missing_frameworks(interpreter, request)
+    return _wheel_with_its_own(wanted, interpreter, request) if wanted else _wheel_for(interpreter, request)
 
 
-def fits(installed: str, wanted: str | None) -> bool:
-    """Whether an installed torch is the wanted one; without a local tag in `wanted` any build fits."""
-    return wanted is None or installed == wanted or ("+" not in wanted and installed.split("+")[0] == wanted)
+def fits(installed: str | None, wanted: str | None) -> bool:
+    """Whether an installed framework is the wanted one; without a local tag in `wanted` any build fits."""
+    if installed is None or wanted is None:
+        return installed is not None
+    return installed == wanted or ("+" not in wanted and installed.split("+")[0] == wanted)
 
 
-def _wheel_with_its_own_torch(interpreter: Interpreter, request: Request) -> Path:
-    version = request.torch or PINNED_TORCH
-    say(f"{interpreter.path} has {f'torch {interpreter.torch}' if interpreter.torch else 'no torch'}.")
-    say(f"Downloading torch {version} and numpy into a temporary environment; {interpreter.path} stays as it is.")
+def _missing_frameworks(interpreter: Interpreter, request: Request) -> list[str]:
+    """Return what pip must install for the build, since the Python has another version or none."""
+    wanted = []
+    if request.with_torch and not fits(interpreter.torch, request.torch):
+        wanted.append(f"torch=={request.torch or PINNED_TORCH}")
+    if request.with_tensorflow and not fits(interpreter.tensorflow, request.tensorflow):
+        wanted.append(f"{TENSORFLOW}=={request.tensorflow or PINNED_TENSORFLOW}")
+    return wanted
+
+
+def _wheel_with_its_own(wanted: list[str], interpreter: Interpreter, request: Request) -> Path:
+    names = " and ".join(each.replace("==", " ") for each in wanted)
+    say(f"{interpreter.path} has {_frameworks(interpreter)}.")
+    say(f"Downloading {names} and numpy into a temporary environment; {interpreter.path} stays as it is.")
     # Not in /tmp, which may be small, or in memory: torch with CUDA takes 8 GB.
     with WheelCache(cache_directory(os.environ)).work_folder("torch") as directory:
         environment = directory / "venv"
         make_environment(environment, interpreter.path, log=directory / "venv.log")
         index = ["--extra-index-url", request.torch_index] if request.torch_index else []
-        pinned = ["-c", str(CONSTRAINTS)] if version == PINNED_TORCH else []
-        pip_install(environment, [*pinned, *index, f"torch=={version}", "numpy"], label=f"Installing torch {version}")
+        pinned = {f"torch=={PINNED_TORCH}", f"{TENSORFLOW}=={PINNED_TENSORFLOW}"}
+        constraints = ["-c", str(CONSTRAINTS)] if pinned.issuperset(wanted) else []
+        pip_install(environment, [*constraints, *index, *wanted, "numpy"], label=f"Installing {names}")
+        add_to_path(environment, interpreter.site)  # the other framework may be there
         return _wheel_for(examine(str(environment / "bin/python")), request)
 
 
+def _frameworks(interpreter: Interpreter) -> str:
+    torch = f"torch {interpreter.torch}" if interpreter.torch else "no torch"
+    return f"{torch} and {f'TensorFlow {interpreter.tensorflow}' if interpreter.tensorflow else 'no TensorFlow'}"
+
+
 def _wheel_for(interpreter: Interpreter, request: Request) -> Path:
-    assert interpreter.torch is not None
     cache = WheelCache(cache_directory(os.environ))
     facts = facts_of_this_machine(
-        torch=interpreter.torch, python_tag=interpreter.tag, mpi=request.mpi, cuda=request.cuda
+        torch=interpreter.torch if request.with_torch else None,
+        tensorflow=interpreter.tensorflow if request.with_tensorflow else None,
+        python_tag=interpreter.tag,
+        mpi=request.mpi,
+        cuda=request.cuda,
     )
     settled = replace(request, python=interpreter.path)
     if found := cache.find(facts):
-        say(f"Horovod {HOROVOD_VERSION} for torch {interpreter.torch}: built before, {found}")
+        say(f"Horovod {HOROVOD_VERSION} for {built_for(facts)}: built before, {found}")
         return found
     if why := cache.why_not(facts):
-        say(f"The cache has a wheel for this torch and Python, but of other facts, so it is built again: {why}.")
-    return cache.get_or_build(facts, lambda work: _build(work, interpreter, settled, log=cache.log(facts)))
+        say(f"The cache has a wheel for {built_for(facts)}, but of other facts, so it is built again: {why}.")
+    return cache.get_or_build(facts, lambda work: _build(work, interpreter, settled, facts=facts, log=cache.log(facts)))
 
 
-def _build(work: Path, interpreter: Interpreter, request: Request, *, log: Path) -> Path:
+def built_for(facts: WheelFacts) -> str:
+    """Return the frameworks of a wheel, in words."""
+    named = {"torch": facts.torch, "TensorFlow": facts.tensorflow}
+    return " and ".join(f"{name} {version}" for name, version in named.items() if version is not None)
+
+
+def _build(work: Path, interpreter: Interpreter, request: Request, *, facts: WheelFacts, log: Path) -> Path:
     jobs = parallel_jobs(len(os.sched_getaffinity(0)), _available_memory())
-    say(f"Building Horovod {HOROVOD_VERSION} for torch {interpreter.torch} with {jobs} parallel compilers.")
-    say("This takes 2 to 8 minutes on two cores, half of them in the last file, and happens once.")
+    say(f"Building Horovod {HOROVOD_VERSION} for {built_for(facts)} with {jobs} parallel compilers.")
+    time = "5 to 25" if request.with_tensorflow else "2 to 8"
+    say(f"This takes {time} minutes on two cores, half of them in the last file, and happens once.")
     venv = work / "venv"
     make_environment(venv, interpreter.path, log=work / "venv.log")
     source = unpack(_sdist(venv), work)
@@ -169,8 +221,8 @@ def build_environment(environment: dict[str, str], *, venv: Path, request: Reque
     """Return the environment of the build: of the user's, only what the wheel's key contains."""
     base = {name: environment[name] for name in ("HOME", "TMPDIR", "LANG", "LD_LIBRARY_PATH") if name in environment}
     switches = {
-        "HOROVOD_WITH_PYTORCH": "1",
-        "HOROVOD_WITHOUT_TENSORFLOW": "1",
+        "HOROVOD_WITH_PYTORCH" if request.with_torch else "HOROVOD_WITHOUT_PYTORCH": "1",
+        "HOROVOD_WITH_TENSORFLOW" if request.with_tensorflow else "HOROVOD_WITHOUT_TENSORFLOW": "1",
         "HOROVOD_WITHOUT_MXNET": "1",
         "HOROVOD_WITH_GLOO": "1",
         "HOROVOD_WITH_MPI" if request.mpi else "HOROVOD_WITHOUT_MPI": "1",

@@ -1,7 +1,8 @@
-"""Horovod's source distribution, and the changes that make it build with a current torch.
+"""Horovod's source distribution, and the changes that make it build with a current torch and TensorFlow.
 
 torch 2.1 and later refuse anything below C++17, Horovod 0.28.1 asks for C++14. GCC 13 no longer includes two headers by
-chance. And Horovod builds for CUDA whenever it finds nvcc beside a CUDA build of torch, which the machine often cannot.
+chance. Horovod builds for CUDA whenever it finds nvcc beside a CUDA build of torch, which the machine often cannot. And
+the packages of TensorFlow 2.16 and later lack headers of XLA that one of its files includes.
 """
 
 import hashlib
@@ -13,7 +14,7 @@ from .errors import ToolingError
 
 HOROVOD_VERSION = "0.28.1"
 SDIST_SHA256 = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
-PATCH_VERSION = 3
+PATCH_VERSION = 4
 """Raise it when PATCHES changes, so that the cache builds new wheels."""
 
 
@@ -37,6 +38,13 @@ PATCHES = (
         "cmake/Modules/FindPytorch.cmake",
         "(CUDA_HOME is not None)",
         "(CUDA_HOME is not None) and 'HOROVOD_GPU_OPERATIONS' in __import__('os').environ",
+    ),
+    Patch(
+        "horovod/tensorflow/CMakeLists.txt",
+        'list(APPEND TF_SOURCES "${PROJECT_SOURCE_DIR}/horovod/tensorflow/xla_mpi_ops.cc")',
+        'if (Tensorflow_VERSION VERSION_LESS "2.16")\n'
+        '    list(APPEND TF_SOURCES "${PROJECT_SOURCE_DIR}/horovod/tensorflow/xla_mpi_ops.cc")\n'
+        "endif()",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""Asks a Python for its version and its torch, without importing torch."""
+"""Asks a Python for its version, its torch and its TensorFlow, without importing either."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 from .errors import ToolingError
 from .processes import clean_environment, output_of
 
-# Runs in that Python. It reads torch/version.py, since importing torch takes seconds.
+# Runs in that Python. It reads torch/version.py, since importing torch takes seconds. TensorFlow has several packages.
 _QUESTION = """
 import importlib.metadata, json, re, sys, sysconfig
 from pathlib import Path
@@ -20,9 +20,16 @@ try:
     torch = exact[1] if exact else found.version
 except importlib.metadata.PackageNotFoundError:
     torch = None
+def version_of(*names):
+    for name in names:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            pass
+tensorflow = version_of("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-rocm", "tf-nightly")
 tag = sysconfig.get_config_var("SOABI") or "%s-%d%d" % (sys.implementation.name, *sys.version_info[:2])
 paths = sysconfig.get_paths()
-print(json.dumps({"version": list(sys.version_info[:3]), "tag": tag, "torch": torch,
+print(json.dumps({"version": list(sys.version_info[:3]), "tag": tag, "torch": torch, "tensorflow": tensorflow,
     "site": sorted({paths["purelib"], paths["platlib"]} | {p for p in sys.path if p.endswith("-packages")})}))
 """
 
@@ -36,6 +43,8 @@ class Interpreter:
     tag: str
     torch: str | None
     """Full version of the torch it would import, None if it has none."""
+    tensorflow: str | None
+    """Version of the TensorFlow it would import, None if it has none."""
     site: tuple[str, ...]
     """Directories its packages are in."""
 
@@ -50,7 +59,7 @@ def examine(python: str) -> Interpreter:
     version = tuple(answer["version"])
     if version < (3, 10):
         raise ToolingError(f"{python} is Python {'.'.join(map(str, version))}; 3.10 or newer is needed.")
-    return Interpreter(python, version, answer["tag"], answer["torch"], tuple(answer["site"]))
+    return Interpreter(python, version, answer["tag"], answer["torch"], answer["tensorflow"], tuple(answer["site"]))
 
 
 def add_to_path(environment: Path, directories: tuple[str, ...]) -> None:

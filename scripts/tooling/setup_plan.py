@@ -28,6 +28,7 @@ class Options:
     torch_index: str | None = None
     """"" is pip's own choice."""
     mpi: bool | None = None
+    tensorflow: bool | None = None
     python: str | None = None
 
     def over(self, earlier: "Options") -> "Options":
@@ -35,6 +36,7 @@ class Options:
         return Options(
             torch_index=_first(self.torch_index, earlier.torch_index, ""),
             mpi=_first(self.mpi, earlier.mpi, False),
+            tensorflow=_first(self.tensorflow, earlier.tensorflow, False),
             python=_first(self.python, earlier.python, ""),
         )
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from . import build_horovod, guard, prerequisites
-from .build_horovod import CONSTRAINTS, PINNED_TORCH, make_environment, pip_install
+from .build_horovod import CONSTRAINTS, PINNED_TENSORFLOW, PINNED_TORCH, TENSORFLOW, make_environment, pip_install
 from .errors import ToolingError
 from .options import Parser
 from .pip_plan import Plan, describe, parse_report
@@ -29,17 +29,19 @@ LOCK = ROOT / ".venv.lock"
 OWN_NAME = "hvd-elastic-ext"
 EXTRAS = "dev,torch,mpi,kubernetes,checkpoint,dashboard,tracing,tensorboard"
 """Always with mpi4py: its wheel needs no compiler, and no MPI until it is used."""
+TF_KERAS = f"tf-keras=={PINNED_TENSORFLOW}"
+"""Keras 2, which Horovod's optimizers know. Its package asks for `tensorflow`, whatever other package is there."""
 HOROVOD_NEEDS = ("cffi", "cloudpickle", "numpy", "packaging", "psutil", "pyyaml")
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run from the command line: 0 when .venv is as it should be, or 1 with a message."""
-    options = chosen(parser().parse_args(arguments), dict(os.environ))
+    parsed = parser().parse_args(arguments)
     if os.environ.get("HVD_DIE_WITH_PARENT") == "1":
         guard.die_with_parent(os.getppid())
     raise_on_sigterm()
     try:
-        set_up(options)
+        set_up(chosen(parsed, dict(os.environ)))
     except ToolingError as error:
         say(f"setup: {error}")
         return 1
@@ -66,15 +68,24 @@ def parser() -> argparse.ArgumentParser:
     mpi = result.add_mutually_exclusive_group()
     mpi.add_argument("--with-mpi", action="store_true", default=None, help="build Horovod with MPI beside Gloo")
     mpi.add_argument("--without-mpi", action="store_false", dest="with_mpi", help="back to Gloo alone (the default)")
+    result.add_argument(
+        "--with", choices=["tensorflow"], dest="with_", help="install TensorFlow, too (or set WITH=tensorflow)"
+    )
+    result.add_argument("--without", choices=["tensorflow"], help="back to PyTorch alone (the default)")
     result.add_argument("--python", metavar="PY", help="the Python to make .venv with (default: python3)")
     return result
 
 
 def chosen(parsed: argparse.Namespace, environment: dict[str, str]) -> Options:
-    """Return the options of a command line; TORCH_INDEX replaces a missing --torch-index."""
+    """Return the options of a command line; TORCH_INDEX and WITH replace missing ones."""
     index = parsed.torch_index or environment.get("TORCH_INDEX") or None
     python = parsed.python and (shutil.which(parsed.python) or parsed.python)
-    return Options(torch_index="" if index == "default" else index, mpi=parsed.with_mpi, python=python)
+    wanted = parsed.with_ or environment.get("WITH", "")
+    if wanted not in ("", "tensorflow"):
+        raise ToolingError(f"WITH is {wanted!r}; what can be added is tensorflow.")
+    tensorflow = False if parsed.without else (True if wanted else None)
+    torch_index = "" if index == "default" else index
+    return Options(torch_index=torch_index, mpi=parsed.with_mpi, tensorflow=tensorflow, python=python)
 
 
 def set_up(options: Options) -> None:
@@ -138,11 +149,13 @@ def _install(wanted: Stamp) -> None:
     say(describe(_dry_run(requirements), own=OWN_NAME))
     with _writing():
         pip_install(VENV, requirements, label="Installing packages")
-    request = build_horovod.Request(python=str(PYTHON), mpi=bool(options.mpi))
+        if options.tensorflow:
+            pip_install(VENV, ["-c", str(CONSTRAINTS), "--no-deps", TF_KERAS], label="Installing tf-keras")
+    request = build_horovod.Request(python=str(PYTHON), mpi=bool(options.mpi), with_tensorflow=bool(options.tensorflow))
     wheel = build_horovod.ensure_wheel(request)
     with _writing():
         _install_wheel(wheel)
-    _prove_it_works()
+    _prove_it_works(options)
     _write_stamp(wanted)
 
 
@@ -167,10 +180,11 @@ def _requirements(options: Options) -> list[str]:
     if index:
         torch = f"torch=={_version_on(index)}"
     chosen_index = ["--extra-index-url", index] if index else []
+    tensorflow = [f"{TENSORFLOW}=={PINNED_TENSORFLOW}"] if options.tensorflow else []
     return [
         *("-c", str(CONSTRAINTS), "--no-build-isolation", "--upgrade-strategy", "only-if-needed"),
         *chosen_index,
-        *(torch, *HOROVOD_NEEDS, "-e", f"{ROOT}[{EXTRAS}]"),
+        *(torch, *tensorflow, *HOROVOD_NEEDS, "-e", f"{ROOT}[{EXTRAS}]"),
     ]
 
 
@@ -209,15 +223,16 @@ def _has_horovod() -> bool:
     return build_horovod.installed_version(str(PYTHON), "horovod") is not None
 
 
-def _prove_it_works() -> None:
-    code = "import numpy, horovod.torch as hvd, hvd_elastic_ext; hvd.gloo_built() or exit('Horovod lacks Gloo')"
-    run_logged(
-        [str(PYTHON), "-c", code],
-        label="Importing Horovod and torch",
-        log=VENV / "import.log",
-        environment=clean_environment(os.environ),
-        cwd=ROOT,
-    )
+def _prove_it_works(options: Options) -> None:
+    for name in ("torch", "tensorflow") if options.tensorflow else ("torch",):
+        code = f"import numpy, horovod.{name} as hvd, hvd_elastic_ext; hvd.gloo_built() or exit('Horovod lacks Gloo')"
+        run_logged(
+            [str(PYTHON), "-c", code],
+            label=f"Importing Horovod and {name}",
+            log=VENV / "import.log",
+            environment=clean_environment(os.environ),
+            cwd=ROOT,
+        )
 
 
 def _write_stamp(stamp: Stamp) -> None:

@@ -42,11 +42,12 @@ class WheelCache:
         return found[0] if found else None
 
     def why_not(self, facts: WheelFacts) -> str | None:
-        """Return what the most similar wheel of this Python and torch has been built with instead; None without one."""
+        """Return what the most similar wheel for these frameworks has been built with instead; None without one."""
         found: list[list[str]] = []
         for path in sorted(self.directory.glob("wheels/*/facts.json")):
             had = json.loads(path.read_text())
-            if (had["torch"], had["python_tag"]) == (facts.torch, facts.python_tag) and any(path.parent.glob("*.whl")):
+            same = (had["torch"], had.get("tensorflow"), had["python_tag"])
+            if same == (facts.torch, facts.tensorflow, facts.python_tag) and any(path.parent.glob("*.whl")):
                 found.append(differences(had, facts))
         fewest = min(found, key=len, default=None)
         return None if fewest is None else "; ".join(fewest)

@@ -28,8 +28,9 @@ class WheelFacts:
 
     horovod: str
     patch: int
-    torch: str
+    torch: str | None
     """Full version with its local tag: 2.13.0+cpu and 2.13.0+cu130 are not interchangeable."""
+    tensorflow: str | None
     python_tag: str
     """Implementation, version and ABI, such as cpython-311-x86_64-linux-gnu."""
     compiler: str
@@ -61,12 +62,15 @@ def differences(had: Mapping[str, object], facts: WheelFacts) -> list[str]:
     return [f"{NAMES.get(name, name)} {had.get(name) or 'none'}, now {wanted[name] or 'none'}" for name in changed]
 
 
-def facts_of_this_machine(*, torch: str, python_tag: str, mpi: bool, cuda: bool) -> WheelFacts:
+def facts_of_this_machine(
+    *, torch: str | None, tensorflow: str | None, python_tag: str, mpi: bool, cuda: bool
+) -> WheelFacts:
     """Return the facts for a build on this machine."""
     return WheelFacts(
         horovod=HOROVOD_VERSION,
         patch=PATCH_VERSION,
         torch=torch,
+        tensorflow=tensorflow,
         python_tag=python_tag,
         compiler=_version_of([*os.environ.get("CXX", "g++").split(), "--version"]),
         libc=" ".join(platform.libc_ver()),

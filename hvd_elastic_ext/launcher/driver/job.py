@@ -246,6 +246,8 @@ class JobState:
     def situation_for(self, wanted: tuple[Seat, ...]) -> Situation:
         """The same with other wanted seats."""
         processes = self.roster.processes(broken=self.rendezvous.asked_again, leaves_by=leaves_by(self))
+        for seat in calls.between_calls(self) & processes.keys():
+            processes[seat] = processes[seat]._replace(done=False)
         if (gate := calls.gate_of(self)) is not None:
             stages = {seat: gate.stage(seat, each.stage) for seat, each in processes.items()}
             wanted = tuple([seat for seat in wanted if seat not in stages or stages[seat] is not None])

@@ -331,6 +331,15 @@ def in_calls(job: JobState) -> list[InCall]:
     ]
 
 
+def between_calls(job: JobState) -> frozenset[Seat]:
+    """Seats whose processes are done with a call, while others are in a later one already: they are on their way."""
+    if job.calls.newest == 1:
+        return frozenset()
+    living = [(seat, each) for seat, each in job.roster.workers.items() if each.killed is None]
+    front = max((each.call for _, each in living if each.loops), default=NONE_YET)
+    return frozenset(seat for seat, each in living if each.done and each.call < front)
+
+
 # --- what lines say about it
 
 

@@ -83,7 +83,8 @@ def test_survivors_of_a_loss_between_two_calls_are_victims_and_a_host_listed_mea
         assert len(launched.events("resized")) == 1  # it waits for the loop
         (launched.directory / "marks" / "listed").touch()
         ends_well(launched, process, draws=False)
-    assert causes(launched) == ["crashed", "peer lost"]
+    # A call lasts 30 ms here: one that is called within it may find the others in the next one, and starts again.
+    assert [cause for cause in causes(launched) if cause != "behind"] == ["crashed", "peer lost"]
     last = launched.events("resized")[-1]
     assert (last.get("size"), "127.0.0.1" in last.get("hosts")) == (3, True)
     assert re.search("HorovodInternalError", process.output)

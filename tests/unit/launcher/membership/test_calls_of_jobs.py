@@ -278,6 +278,24 @@ def test_a_newcomer_that_was_called_in_a_call_that_ends_meanwhile_catches_up_fir
     assert not cluster.events("struck")
 
 
+def test_who_has_not_said_yet_that_it_is_in_the_call_of_the_others_is_waited_for() -> None:
+    cluster = in_call(2, "train a b; run 3")
+    cluster.training.step_s = 3.0
+    cluster.hosts(a=1, b=1, c=1)
+    cluster.until(lambda: any(each.host == "c" and each.state == "asking" for each in cluster.training.all))
+    a, b = one(cluster, "a"), one(cluster, "b")
+    for process in (a, b):
+        process.past.extend([None] * (3 - len(process.past)))
+        cluster.say(process, "done", call=2)
+    goes_ahead(cluster, "a")
+    cluster.training.ask(a)
+    cluster.run(0.2)
+    goes_ahead(cluster, "b")
+    cluster.training.ask(b)
+    cluster.until(lambda: cluster.world == ["a", "b"] and len(cluster.events("resized")) == 2)
+    assert [(each["host"], each["cause"]) for each in cluster.events("exited")] == [("c", "behind")]
+
+
 def test_the_next_launcher_knows_why_the_result_of_a_call_was_not_kept() -> None:
     cluster = in_call(2, "train a b; run 3", kept=False)
     saved = saved_of(cluster.driver.job, incarnation=1, ports={}, wall=0.0, run=None)
