@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from torch import distributed
 
@@ -22,11 +22,20 @@ from hvd_elastic_ext.core.engines import MPI_INSTALL
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker import stock
 from hvd_elastic_ext.worker.comms import AloneComms, Comms, torch_in_place
-from hvd_elastic_ext.worker.comms import horovod as with_horovod
 from hvd_elastic_ext.worker.comms import torch_distributed as with_torch
-from hvd_elastic_ext.worker.comms.horovod import HorovodComms
 from hvd_elastic_ext.worker.process import standby
-from hvd_elastic_ext.worker.stock import PRESENT
+
+with_horovod: Any
+"""The collectives of this process's Horovod."""
+if stock.FRAMEWORK == "tensorflow":
+    from hvd_elastic_ext.worker.comms import horovod_tensorflow
+
+    with_horovod = horovod_tensorflow
+else:
+    from hvd_elastic_ext.worker.comms import horovod
+
+    with_horovod = horovod
+HorovodComms: Final = with_horovod.HorovodComms
 
 _in_use: Final[list[Comms]] = []
 """The world that our own code has joined, if it has; a list of one."""
@@ -141,9 +150,9 @@ def _no_horovod(facts: LaunchFacts) -> str | None:
 def _horovod_world() -> Comms:
     if not with_horovod.is_initialised():
         with_horovod.join_world()
-    comms = with_horovod.HorovodComms()
+    comms = HorovodComms()
     check_world(comms.size(), os.environ)
-    return comms
+    return cast(Comms, comms)
 
 
 def _no_process_group(facts: LaunchFacts) -> str | None:
@@ -246,7 +255,7 @@ def current() -> RankAndSize:
     planned = standby.planned()
     if planned is not None:
         return RankAndSize(planned.rank, planned.size)
-    present = comms() or (HorovodComms() if PRESENT else None)
+    present = comms() or (HorovodComms() if stock.PRESENT else None)
     if present is None:
         return _place_in_torch_distributed()
     try:

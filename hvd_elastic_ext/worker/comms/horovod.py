@@ -1,4 +1,4 @@
-"""Horovod's collectives behind the ``Comms`` port. Without Horovod it can be imported, but has no world."""
+"""The collectives of ``horovod.torch`` behind the ``Comms`` port. Without it this can be imported, but has no world."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.comms import Comms, Finished, Pending, copy_back, pieces, reducible, torch_distributed
 from hvd_elastic_ext.worker.comms.pinned_tensors import PinnedLibrary
 from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE, Fence
-from hvd_elastic_ext.worker.stock import PRESENT, HorovodInternalError, demand
+from hvd_elastic_ext.worker.stock import FOR_TORCH, HorovodInternalError, demand
 
-if PRESENT:
+if FOR_TORCH:
     import horovod.torch as hvd
     from horovod.torch import mpi_ops
 
@@ -24,7 +24,7 @@ _PREFIX: Final = "hvd_elastic_ext"
 _PIECE: Final = 1 << 30
 """Bytes per operation: each one costs a negotiation, and an MPI build counts bytes with 32 bits."""
 
-AVERAGE: Final[Any] = hvd.Average if PRESENT else None
+AVERAGE: Final[Any] = hvd.Average if FOR_TORCH else None
 
 _NATIVE: Final = (torch.int32, torch.int64, torch.float16, torch.float32, torch.float64)
 
@@ -145,7 +145,7 @@ _pending: Final[dict[str, _PendingMax]] = {}
 
 def is_initialised() -> bool:
     """Whether this process is in a Horovod world."""
-    return PRESENT and bool(hvd.is_initialized())
+    return FOR_TORCH and bool(hvd.is_initialized())
 
 
 def join_world() -> None:
@@ -197,7 +197,7 @@ def fence_horovod() -> Fence:
     Replaces the functions in the modules where users and Horovod's own loop find them, and pins tensors while Horovod
     uses them (see ``pinned_tensors.py``). A second call returns the same fence. Without Horovod nothing is changed.
     """
-    if not PRESENT:
+    if not FOR_TORCH:
         return HOROVOD_FENCE
     earlier: Fence | None = getattr(hvd.init, "hvd_elastic_fence", None)
     if earlier is not None:

@@ -26,6 +26,9 @@ class _Finder:
         "horovod.common.basics",
         "horovod.common.elastic",
         "horovod.torch",
+        "horovod.tensorflow",
+        "horovod.tensorflow.keras",
+        "horovod.keras",
         *(("torch.distributed.distributed_c10d",) if "HVD_ELASTIC_COLLECTIVES" in os.environ else ()),
     )
     hvd_elastic_hook = True

@@ -287,6 +287,8 @@ def accumulating(optimizer: Any) -> bool:
     the backward pass, so with Horovod a single pass counts, too, until its reductions have ended.
     """
     own = getattr(optimizer, "accumulating", None)
+    if (helper := getattr(optimizer, "_agg_helper", None)) is not None:  # of Horovod's optimizers for Keras
+        return int(helper.counter) > 0
     return bool(getattr(optimizer, "_handles", None)) if own is None else bool(own)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
+from hvd_elastic_ext.checkpoint.values.write import is_parameter
 from hvd_elastic_ext.core.errors import StateError
 
 
@@ -36,6 +37,9 @@ class Part:
     takes_views: ClassVar[bool] = False
     """:meth:`restore` copies from the tensors that it gets. Otherwise it gets copies, and keeps them."""
 
+    counts_writes: ClassVar[bool] = True
+    """Whether torch counts what is written to its tensors. If not, only a comparison finds changes."""
+
     reload: ClassVar[bool] = False
     """Whether to load after every sync, even if nothing was received: loading adapts the part to the new world."""
 
@@ -51,6 +55,10 @@ class Part:
     def capture(self) -> Any:
         """Return the live state as a tree; its tensors may be the live ones."""
         raise NotImplementedError
+
+    def is_firm(self, tensors: Sequence[Any]) -> Sequence[bool]:
+        """Return which of the captured ``tensors`` are equal on ranks with the same commit, whatever the user does."""
+        return [True] * len(tensors) if self.firm else list(map(is_parameter, tensors))
 
     def in_place(self) -> InPlace | None:
         """Return the live state, if copies of its tensors restore a state of the same form. None if :meth:`restore` may

@@ -30,9 +30,11 @@ from hvd_elastic_ext.worker.sync.host_updates import HostsUpdate
 
 log = logging.getLogger(__name__)
 
-STOCK: Final = "hvd_elastic_ext.worker.stock"
 ADOPT: Final = "HVD_ELASTIC_ADOPT"
+STOCK: Final = "hvd_elastic_ext.worker.stock"
 
+PUBLIC_MODULES: Final = (PUBLIC_MODULE, "hvd_elastic_ext.tensorflow")
+"""A script that has imported one of them has a training function at which a process can be met."""
 _DONE: Final = "hvd_elastic_hooked"
 _COMPLETE: Final = "hvd_elastic_complete"
 _MIXED: Final = 3
@@ -81,7 +83,8 @@ def basics(module: Any) -> None:
             horovods(self, comm, process_sets)
             return
         _refuse(comm, process_sets)
-        process.init(functools.partial(horovods, self), self.shutdown, later=PUBLIC_MODULE in sys.modules)
+        has_loop = any(name in sys.modules for name in PUBLIC_MODULES)
+        process.init(functools.partial(horovods, self), self.shutdown, later=has_loop)
         if not process.parks:
             process.entered(self.rank(), self.size())
 
@@ -144,6 +147,25 @@ def complete() -> None:
         _adopt(module)
 
 
+def tensorflow(module: Any) -> None:
+    """Patch ``horovod.tensorflow``, and the modules for Keras: ranks and sizes that user code sees, worlds that are
+    safe to leave, and our classes (``--adopt``)."""
+    if not hasattr(module, "init") or _marked(module):
+        return
+    # Horovod's own code uses the functions of mpi_ops, or operations that ask for the size when they run.
+    for name in Place._fields:
+        setattr(module, name, _shown(name, getattr(module, name)))
+    module.local_rank = _shown_local_rank(module.local_rank)
+    if module.__name__ == "horovod.tensorflow":
+        from hvd_elastic_ext.worker.comms.horovod_tensorflow import fence_horovod
+
+        fence_horovod()
+        process = standby.current()
+        process.step_timer = StepTimer(process.link.status, report=process.report_first_step)
+    if os.environ.get(ADOPT) == "1":
+        _adopt_tensorflow(module)
+
+
 def torch_distributed(module: Any) -> None:
     """Patch ``torch.distributed.distributed_c10d`` under ``--engine torch``: a script that would join a world which the
     environment describes is told what to call."""
@@ -172,6 +194,9 @@ HOOKS: Final = {
     "horovod.common.basics": basics,
     "horovod.common.elastic": elastic,
     "horovod.torch": torch,
+    "horovod.tensorflow": tensorflow,
+    "horovod.tensorflow.keras": tensorflow,
+    "horovod.keras": tensorflow,
     TORCH_DISTRIBUTED: torch_distributed,
 }
 """The patch for each module."""
@@ -259,9 +284,10 @@ def _real_place() -> tuple[int, ...]:
     """The place of this process, as far as its library tells it."""
     from hvd_elastic_ext.worker.comms import current_world
 
-    horovods, comms = sys.modules.get("horovod.torch"), current_world.comms()
+    comms = current_world.comms()
     if comms is not None:
         return comms.rank(), comms.size()
+    horovods = sys.modules.get("horovod.torch") or sys.modules.get("horovod.tensorflow")
     return tuple(getattr(horovods, name)() for name in Place._fields)
 
 
@@ -368,6 +394,15 @@ def _adopt(module: Any) -> None:
 
     for name in ("TorchState", "ElasticSampler", "run"):
         setattr(module.elastic, name, getattr(ours, name))
+
+
+def _adopt_tensorflow(module: Any) -> None:
+    """The same for scripts of TensorFlow and Keras."""
+    import hvd_elastic_ext.keras as ours
+
+    for name in ours.__all__:
+        if hasattr(module.elastic, name):
+            setattr(module.elastic, name, getattr(ours, name))
 
 
 def _refuse(comm: Any, process_sets: Any) -> None:

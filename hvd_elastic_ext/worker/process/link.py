@@ -86,9 +86,9 @@ class Status:
         self.observed: dict[str, float] | None = None
         """What the script has observed for ``--autoscale``, by name."""
 
-    def step_ended(self, at: float | None = None) -> None:
-        """Count a step that ended ``at`` a time of :func:`time.perf_counter`; by default now."""
-        count = 1 if self.stepped is None else self.stepped[0] + 1
+    def step_ended(self, at: float | None = None, *, steps: int = 1) -> None:
+        """Count steps, of which the last ended ``at`` a time of :func:`time.perf_counter`; by default now."""
+        count = steps if self.stepped is None else self.stepped[0] + steps
         self.stepped = (count, round(time.perf_counter() if at is None else at, 6))
 
     def committed(self, step: int, identity: tuple[int, int, int, int]) -> None:

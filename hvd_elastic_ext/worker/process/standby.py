@@ -125,6 +125,11 @@ class Standby:
         """Whether this process is in a world of its own and is not called yet."""
         return self._alone and not self._live
 
+    @property
+    def goes_alone(self) -> bool:
+        """Whether the others train already: this process meets them at its loop."""
+        return self._goes_alone
+
     def alive(self) -> bool:
         """Whether this process may stay. Reports each change of the answer, because a script may act on it."""
         self.link.status.progress += 1

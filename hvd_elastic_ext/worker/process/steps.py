@@ -12,13 +12,9 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hvd_elastic_ext.worker.process.link import Status
-
-if TYPE_CHECKING:
-    from torch.optim import Optimizer
-
 
 _preparations: Final[list[None]] = []
 """One entry for each preparation under way."""
@@ -137,6 +133,16 @@ class StepTimer:
             self._status.step_ended(now)
             self._on_step()
 
+    def counted(self, steps: int) -> None:
+        """Note steps of an optimizer that were found by its own count, and not as they ended."""
+        now = self._now()
+        if self._status.fresh:
+            self._status.fresh = False
+            self._report("first_step", pause_s=self._pause(now))
+        elif self._last is not None:
+            self._usual = (now - self._last) / steps
+        self._last = now
+
     def _pause(self, now: float) -> float | None:
         """Seconds without a step; None before the first step."""
         if self._last is None:
@@ -153,16 +159,24 @@ class StepCount:
     Of nested calls of ``step`` only the outermost one counts.
     """
 
-    def __init__(self, on_step: Callable[[], None]) -> None:
+    def __init__(self, on_step: Callable[[], None], *, counted: Callable[[int], None] = lambda steps: None) -> None:
         self.done = 0
         self._on_step = on_step
+        self._counted = counted
         self._depth = 0
         self._hooks: list[Any] = []
+        self._iterations: Any = None
+        """The optimizer's own count, if it has one in place of hooks: a variable of Keras."""
+        self._seen = 0
+        """That count when it was last looked at."""
 
-    def watch(self, optimizer: Optimizer | None) -> None:
-        """Count the steps of ``optimizer`` from now on, and of no other."""
+    def watch(self, optimizer: Any) -> None:
+        """Count the steps of ``optimizer`` from now on, and of no other: a torch optimizer's as they end, a Keras
+        optimizer's at each :meth:`look`. Its ``step`` may be inside a graph, which Python does not see."""
         self.forget()
-        if optimizer is not None:
+        if optimizer is not None and not hasattr(optimizer, "register_step_pre_hook"):
+            self._iterations = optimizer.iterations
+        elif optimizer is not None:
             # The optimizer must not keep a replaced State alive, and that State must stop counting.
             earlier = getattr(optimizer, _COUNTER, None)
             if earlier is not None:
@@ -178,11 +192,27 @@ class StepCount:
         """Count no optimizer's steps."""
         for hook in self._hooks:
             hook.remove()
-        self._hooks = []
+        self._hooks, self._iterations = [], None
+
+    def look(self, *, tell: bool = True) -> None:
+        """Count the steps that the optimizer has counted itself since the last look. They are reported as one.
+        ``tell``: whether to report them."""
+        if self._iterations is None:
+            return
+        new = int(self._iterations) - self._seen
+        if new > 0:
+            self._seen += new
+            self.done += new
+            if tell:
+                self._counted(new)
+                self._on_step()
 
     def between(self) -> None:
-        """Note that no step is under way. Needed after a step that raised, because its end was not reported."""
+        """Note that no step is under way. Needed after a step that raised, because its end was not reported; and after
+        a roll-back, which also changes an optimizer's own count."""
         self._depth = 0
+        if self._iterations is not None:
+            self._seen = int(self._iterations)
 
     def _before(self, *_: Any) -> None:
         self._depth += 1

@@ -56,14 +56,18 @@ class Written:
 
     def difference(self, now: Written, committed: Sequence[Tensor]) -> Difference | None:
         """Return which kind of content has changed until ``now``, or None. ``committed``: the tensors of the commit."""
-        if self.versions is None or self.versions != now.versions or not resembles(now.tensors, committed):
+        if self.versions is None or now.versions is None:
+            same = are_equal(now.tensors, committed)
+        else:
+            same = self.versions == now.versions and resembles(now.tensors, committed)
+        if not same:
             return "tensors"
         return None if self.tree == now.tree else "values"
 
-    def firm_differs(self, now: Written) -> bool:
-        """Whether torch has written to a firm tensor until ``now``, or another one has replaced it."""
+    def firm_differs(self, now: Written, committed: Callable[[], Sequence[Tensor]]) -> bool:
+        """Whether a firm tensor was written to until ``now``, or another one has replaced it."""
         if self.versions is None or now.versions is None:
-            return True
+            return not are_equal(list(compress(now.tensors, now.firm)), list(compress(committed(), self.firm)))
         pairs = zip(self.versions, now.versions, strict=True)
         return any(list(compress(mine, self.firm)) != list(compress(theirs, now.firm)) for mine, theirs in pairs)
 
@@ -80,7 +84,7 @@ class WrittenParts:
         """Add a part. Call it in the order of the parts."""
         self.texts[name] = text
         self.tensors.extend(tensors)
-        self.firm.extend([True] * len(tensors) if part.firm else map(is_parameter, tensors))
+        self.firm.extend(part.is_firm(tensors))
 
 
 class Inventory:
@@ -134,7 +138,8 @@ class Inventory:
         values = _write_values(self.values() | ({CLASSES: classes} if classes else {}), tensors)
         self._demand_no_parameters_of(written.tensors, among=tensors[of_parts:])
         firm = written.firm + [False] * (len(tensors) - of_parts)
-        return Written(trees.encode({**written.texts, VALUES: values}), tensors, firm, versions_of(tensors))
+        versions = versions_of(tensors) if all(part.counts_writes for part in self.parts.values()) else None
+        return Written(trees.encode({**written.texts, VALUES: values}), tensors, firm, versions)
 
     def _write_parts(self) -> WrittenParts:
         written = WrittenParts()
@@ -324,6 +329,18 @@ def _same_sample(live: Tensor, committed: Tensor) -> bool:
     mine, theirs = live.view(-1)[::step].cpu(), committed.view(-1)[::step]
     # Compare bytes, so that a NaN equals itself.
     return torch.equal(mine.contiguous().view(torch.uint8), theirs.contiguous().view(torch.uint8))
+
+
+def are_equal(live: Sequence[Tensor], committed: Sequence[Tensor]) -> bool:
+    """Whether all contents are equal, byte for byte."""
+    return len(live) == len(committed) and all(map(_same_bytes, live, committed))
+
+
+def _same_bytes(live: Tensor, committed: Tensor) -> bool:
+    if live.shape != committed.shape or live.dtype != committed.dtype:
+        return False
+    mine, theirs = live.detach().cpu().contiguous().view(-1), committed.cpu().contiguous().view(-1)
+    return torch.equal(mine.view(torch.uint8), theirs.view(torch.uint8))  # so that a NaN equals itself
 
 
 def _uncopied(views: Sequence[Tensor]) -> TensorAt:

@@ -29,12 +29,14 @@ from hvd_elastic_ext.worker.commits.memory_limits import memory_warning
 from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.optim.averaging import accumulating
 from hvd_elastic_ext.worker.parts import rng
+from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.process.link import Status
 from hvd_elastic_ext.worker.process.steps import StepCount
 from hvd_elastic_ext.worker.state import user_files
 from hvd_elastic_ext.worker.state.contents import Difference, Inventory, Written
 from hvd_elastic_ext.worker.state.importing import Importing, Names, Source, named
 from hvd_elastic_ext.worker.state.journal import Reporter, plain
+from hvd_elastic_ext.worker.state.rehearsal import Rehearsal
 from hvd_elastic_ext.worker.state.slot_memory import LONGEST_REASON, HeldCommit, Memory
 from hvd_elastic_ext.worker.state.user_files import Checkpoint
 from hvd_elastic_ext.worker.sync import exchange
@@ -168,11 +170,12 @@ class Keeper:
         self._stopping = Stopping(comms, clock, self.schedule, reporter.record)
         self._importing = Importing()
         self.inbox = self._stopping.inbox
-        self._steps = StepCount(self._stepped)
+        self._steps = StepCount(self._stepped, counted=self._counted)
         self._steps.watch(self._counted_optimizer())
         self._generation = 0
         self._mark: Written | None = None
         """The live state when it was equal to the last commit, without its tensors."""
+        self._rehearsal = Rehearsal()
         self._by_hand = False
         self._last_step_unreported = False
         """Whether the newest step is not in the journal, which contains a sample of the steps."""
@@ -185,6 +188,7 @@ class Keeper:
 
     def save(self) -> None:
         """Take a commit. The previous one stays whole until this one is sealed."""
+        self._rehearsal.end()
         if self._inherited:
             return  # an earlier process's commit is newer than anything this one has
         self._users.demand_none()
@@ -192,12 +196,13 @@ class Keeper:
             self._calls.settle()
         if self._calls is not None and self._trained != self._calls.number:
             self._calls.committed_beside()
+        self._steps.look()
         self._steps.between()
         began = self.schedule.began()
         written, last = self._inventory.write(), self._buffer.record
         if last is not None and self._mark is not None and (last.step == self._steps.done or self._counts_commits()):
             # Without a step of an optimizer, only the user can have changed them.
-            self._by_hand |= self._mark.firm_differs(written)
+            self._by_hand = self._by_hand or self._mark.firm_differs(written, lambda: self._last().views)
         self._take(self._next_identity(), written)
         self.schedule.made(began)
         if self._held is not None:
@@ -213,6 +218,7 @@ class Keeper:
         Ranks do not agree after such a step whether to stop: the check within the same call waits for them, so that a
         notice takes effect there, and not one commit later.
         """
+        self._rehearsal.end()
         self._users.demand_none()
         calls = self._calls
         trains = calls is None or (calls.running and self._trained == calls.number)
@@ -230,6 +236,7 @@ class Keeper:
 
         With ``world_lost``, this drops all pending operations of this world.
         """
+        self._steps.look(tell=False)
         lost = self._steps.done - self._put_back_last()
         self.schedule.left_out = 0
         if world_lost:
@@ -241,6 +248,24 @@ class Keeper:
         """Hash the shared state. The hash is equal on every rank after a sync."""
         return fingerprint({**self._inventory.live(), "step": self._steps.done})
 
+    def rehearse(self, train: Callable[[], object]) -> None:
+        """Call the training function for one step, and put back everything that it changes (``rehearsal.py``)."""
+        optimizer = self._counted_optimizer()
+        if optimizer is None or not hasattr(optimizer, "iterations"):
+            return
+        before, written = CommitBuffer(open_sides(None)), self._inventory.write()
+        contents = Contents(written.tree, written.tensors, written.firm, self._local)
+        before.take(contents, Identity(0, self._incarnation, 0, 0), step=self._steps.done)
+        self._rehearsal.run(train, steps=lambda: int(optimizer.iterations))
+        commit = before.last()
+        assert commit is not None
+        self._inventory.put_back(commit.tree, commit.layout, views=commit.views)
+        if self._keep_rng and (states := rng.read_rank_local(commit).states) is not None:
+            rng.restore(states)
+        self._steps.between()
+        self._inventory.settle()
+        self._mark = None if self._mark is None else replace(self._inventory.write(), tensors=())
+
     # Agree
 
     def hosts_changed(self) -> bool:
@@ -248,8 +273,10 @@ class Keeper:
 
         Between the backward passes of one step, the answer is False until the step is done.
         """
+        self._rehearsal.end()
         self._users.demand_none()
         self._status.progress += 1
+        self._steps.look()
         self._steps.between()  # no check runs within `optimizer.step()`, so a step that raised has ended
         if not self._stopping.due() or self._within_a_step():
             return False
@@ -269,6 +296,12 @@ class Keeper:
         self._count_a_missed_deadline()
         self._stopping.stepped()
         self._report_step()
+
+    def _counted(self, steps: int) -> None:
+        """Note steps of an optimizer that counts them itself."""
+        self._status.step_ended(steps=steps - 1)  # the last one is noted as any other
+        if (timer := standby.current().step_timer) is not None:
+            timer.counted(steps)
 
     def _note_step(self) -> None:
         self._status.step = self._steps.done
@@ -476,6 +509,7 @@ class Keeper:
         self._end_training(changed_only=True)
 
     def _end_training(self, *, changed_only: bool) -> None:
+        self._steps.look(tell=False)
         self._stopping.training_ended()
         self._held_end = None
         if self._last_step_unreported and self._comms.rank() == 0:

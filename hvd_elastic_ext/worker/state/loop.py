@@ -14,6 +14,7 @@ from hvd_elastic_ext.worker.calls.calls import Calls
 from hvd_elastic_ext.worker.calls.calls import current as current_calls
 from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.process.standby import CallOver
+from hvd_elastic_ext.worker.state import rehearsal
 from hvd_elastic_ext.worker.state.arguments import check_function, state_among
 from hvd_elastic_ext.worker.stock import HorovodInternalError, HostsUpdatedInterrupt
 
@@ -139,7 +140,7 @@ def elastic(
             raise
         except Exception as error:
             if lost_by(error):
-                raise HorovodInternalError(f"{type(error).__name__}: {error}") from error
+                raise HorovodInternalError(f"{type(error).__name__}: {_in_a_line(error)}") from error
             raise
 
     @functools.wraps(train)
@@ -148,6 +149,9 @@ def elastic(
         notifications.register_listener(state)  # first: a notice may come as soon as the launcher knows the address
         try:
             notifications.init()
+            rehearse = getattr(state, "_rehearse", None)
+            if rehearse is not None and rehearsal.is_due() and current_calls().finished() is None:
+                rehearse(lambda: train(*args, **kwargs))
             return one_call(
                 train,
                 state,
@@ -159,3 +163,10 @@ def elastic(
             getattr(state, "ended", lambda: None)()  # a State of Horovod's own has no such method
 
     return wrapper
+
+
+def _in_a_line(error: Exception) -> str:
+    """The text of an error; of TensorFlow's, which has a line for each function, only the one with the operation."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    named = next((line for line in lines if "Horovod" in line and not line.startswith("File ")), lines[0])
+    return named.removesuffix(" defined at (most recent call last):")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Any, ClassVar, Final
 from weakref import WeakSet
 
 from torch import optim
@@ -24,19 +25,29 @@ from hvd_elastic_ext.worker.parts import Part
 from hvd_elastic_ext.worker.parts.choose import part_behind, part_for, part_of_ours
 from hvd_elastic_ext.worker.parts.torch_parts import ModelPart, ParameterNames
 from hvd_elastic_ext.worker.parts.user_parts import SnapshotPart
+from hvd_elastic_ext.worker.patches.horovod_hook import ADOPT
 from hvd_elastic_ext.worker.process import standby
-from hvd_elastic_ext.worker.state.arguments import check_has_state, check_mixin
+from hvd_elastic_ext.worker.state.arguments import (
+    check_has_state,
+    check_mixin,
+    check_options,
+    check_values,
+    not_kept,
+    unknown,
+)
 from hvd_elastic_ext.worker.state.contents import Inventory
 from hvd_elastic_ext.worker.state.journal import reporter_for
 from hvd_elastic_ext.worker.state.keeper import Keeper, WorkerSettings
 from hvd_elastic_ext.worker.state.slot_memory import SLOT, Memory
-from hvd_elastic_ext.worker.state.user_files import Checkpoint
+from hvd_elastic_ext.worker.state.user_files import Checkpoint, chosen
 from hvd_elastic_ext.worker.stock import HorovodInternalError, HostsUpdatedInterrupt, ObjectState, notification_manager
 from hvd_elastic_ext.worker.sync.commit_interval import CommitSchedule
 from hvd_elastic_ext.worker.sync.host_updates import HostsUpdate, Inbox
 
 log = logging.getLogger(__name__)
 
+NOT_GIVEN: Final = object()
+"""In place of an argument that may be anything."""
 _OWN = frozenset(vars(stock.State(None, None))) | {"_keeper", "_snapshot", "_handlers"}
 """Attributes of a State that are not kept."""
 
@@ -133,6 +144,66 @@ class StateMethods:
         super().__setattr__(name, value)
         if changed:
             self._keeper.assigned()
+
+
+class KeywordState(StateMethods):
+    """A State whose arguments become its attributes."""
+
+    def _keep(
+        self,
+        given: dict[str, Any],
+        *,
+        rng: Any,
+        comms: Any,
+        checkpoint: Any,
+        begin: Callable[..., None],
+        parts: Mapping[str, Part] = MappingProxyType({}),
+    ) -> None:
+        """Keep the values ``given``, by name. ``begin``: the rest of the initialisation, which gets the plain ones.
+        ``parts``: of values whose part the caller chooses.
+
+        ``rng``, ``comms`` and ``checkpoint`` of other types than those of the options are values, too: scripts for
+        Horovod's State may have values of these names.
+        """
+        if not isinstance(rng, bool):
+            given["rng"], rng = rng, True
+        if not isinstance(comms, str):
+            given["comms"], comms = comms, "auto"
+        functions = None if checkpoint is NOT_GIVEN else chosen(checkpoint)
+        if functions is None and checkpoint is not NOT_GIVEN:
+            given["checkpoint"] = checkpoint
+        check_values(type(self), given)
+        if os.environ.get(ADOPT) != "1":
+            check_options(type(self), given)
+        names = ParameterNames()
+        parts_of = {name: part_for(value, names) for name, value in given.items() if name not in parts}
+        kept = {name: part for name, part in parts_of.items() if part is not None} | dict(parts)
+        values = {name: value for name, value in given.items() if name not in kept}
+        begin(**values)  # only the plain values: Horovod's class would copy everything else again
+        for name in ("model", "optimizer"):
+            if name in kept:
+                self.__dict__.get("_saved_state", {}).pop(name, None)
+        for name, part in kept.items():
+            setattr(self, name, part.value)
+        self._keeper = keeper_for(
+            self, kept, values=tuple(values), names=names, rng=rng, comms=comms, checkpoint=functions
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        keeper = self.__dict__.get("_keeper")
+        raise unknown(self, name, () if keeper is None else keeper.names)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        keeper = self.__dict__.get("_keeper")
+        new = keeper is not None and name not in self.__dict__ and not name.startswith("_")
+        super().__setattr__(name, value)
+        if keeper is not None and new and name not in keeper.names and not hasattr(type(self), name):
+            log.warning("%s", not_kept(name, keeper.names))
+
+    def save(self) -> None:
+        """Commit everything to memory, without a check for host updates."""
+        super().save()
+        self._saved_state = self._keeper.values()
 
 
 class ElasticMixin(StateMethods):

@@ -68,11 +68,17 @@ class ObjectState(State):
         super().__init__(bcast_object, get_rank)
 
 
-class TorchState(ObjectState):
-    """A State of a model, an optimizer, and other values."""
+def torch_state(base: Any) -> Any:
+    """Return a State of a model, an optimizer, and other values. ``base``: the class ``ObjectState``."""
 
-    def __init__(self, model: Any = None, optimizer: Any = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs, model=model, optimizer=optimizer)
+    class TorchState(base):  # type: ignore[misc]
+        def __init__(self, model: Any = None, optimizer: Any = None, **kwargs: Any) -> None:
+            super().__init__(None, None, **kwargs, model=model, optimizer=optimizer)
+
+    return TorchState
+
+
+TorchState: Final = torch_state(ObjectState)
 
 
 class ElasticSampler(Sampler[int]):
