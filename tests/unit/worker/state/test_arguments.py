@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import hvd_elastic_ext.torch as elastic
+from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.worker.state import arguments
 from hvd_elastic_ext.worker.state.loop import elastic as loop
 
@@ -191,7 +192,7 @@ class FakeState:
 
 
 def decorated(train: Callable[..., Any]) -> Callable[..., Any]:
-    return loop(train, reset=lambda: None, notifications=Notifications(), clock=elastic.SystemClock())
+    return loop(train, reset=lambda: None, notifications=Notifications(), clock=SystemClock())
 
 
 def test_a_method_can_be_decorated_and_gets_its_own_object_and_the_state() -> None:

@@ -93,4 +93,6 @@ def test_horovod_that_is_missing_is_told_from_one_that_is_broken(
     monkeypatch.delitem(__import__("sys").modules, "horovod.torch.mpi_ops")
     monkeypatch.delattr(horovod.torch, "mpi_ops")
     monkeypatch.setattr("sys.meta_path", [Broken(), *__import__("sys").meta_path])
-    assert str(stock._why_absent()).startswith(why)
+    framework, absent = stock._find()
+    assert framework is None
+    assert str(absent).startswith(why)
