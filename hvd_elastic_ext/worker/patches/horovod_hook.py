@@ -398,9 +398,12 @@ def _adopt(module: Any) -> None:
 
 def _adopt_tensorflow(module: Any) -> None:
     """The same for scripts of TensorFlow and Keras."""
-    import hvd_elastic_ext.keras as ours
-
-    for name in ours.__all__:
+    ours: Any
+    if module.__name__ == "horovod.tensorflow":
+        import hvd_elastic_ext.tensorflow as ours
+    else:
+        import hvd_elastic_ext.keras as ours
+    for name in getattr(ours, "__all__", ()):  # none while a script imports that module itself
         if hasattr(module.elastic, name):
             setattr(module.elastic, name, getattr(ours, name))
 
