@@ -8,7 +8,6 @@ is TensorFlow's, so an operation here blocks its thread.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,19 +20,13 @@ from horovod.tensorflow import mpi_ops
 from torch import Tensor
 
 from hvd_elastic_ext.worker.comms import Comms, Finished, PeerLost, Pending, copy_back, pieces, reducible
+from hvd_elastic_ext.worker.process.error_report import names_lost_collective, text_of
 from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE, Fence
 
 _PREFIX: Final = "hvd_elastic_ext"
 _PIECE: Final = 1 << 28
 """Bytes per operation. TensorFlow needs memory of its own for each."""
 _NATIVE: Final = (torch.int32, torch.int64, torch.float16, torch.float32, torch.float64)
-
-_LOST: Final = (
-    tf.errors.UnknownError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.InternalError,
-    tf.errors.UnavailableError,
-)  # fmt: skip
-"""The errors as which TensorFlow raises the loss of a peer. Horovod raises others for operations that do not fit."""
-_COLLECTIVE: Final = re.compile(r"Horovod[A-Z]\w+|Horovod has been shut down")
 
 
 class HorovodComms(Comms):
@@ -85,7 +78,7 @@ class HorovodComms(Comms):
 
     def lost_by(self, error: BaseException) -> bool:
         """Whether this is an error of TensorFlow that names a lost collective."""
-        return isinstance(error, _LOST) and _COLLECTIVE.search(str(error)) is not None
+        return names_lost_collective(error)
 
     def reset(self) -> None:
         """Shut Horovod down and initialise it again.
@@ -148,8 +141,10 @@ def _raising_lost() -> Iterator[None]:
     """Raise :data:`PeerLost` for the errors of TensorFlow that mean it."""
     try:
         yield
-    except _LOST as error:
-        raise PeerLost(" ".join(str(error).split())) from error
+    except tf.errors.OpError as error:
+        if not names_lost_collective(error):
+            raise
+        raise PeerLost(text_of(error)) from error
 
 
 def is_initialised() -> bool:

@@ -29,6 +29,9 @@ class _Finder:
         "horovod.tensorflow",
         "horovod.tensorflow.keras",
         "horovod.keras",
+        "keras.src.optimizers.optimizer",
+        "tf_keras.src.optimizers.optimizer",
+        "tensorflow.python.training.monitored_session",
         *(("torch.distributed.distributed_c10d",) if "HVD_ELASTIC_COLLECTIVES" in os.environ else ()),
     )
     hvd_elastic_hook = True

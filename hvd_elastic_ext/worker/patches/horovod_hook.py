@@ -20,7 +20,7 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.core.messages.slot_protocol import COLLECTIVES, ENGINE
-from hvd_elastic_ext.worker.patches import horovod_collectives
+from hvd_elastic_ext.worker.patches import horovod_collectives, tensorflow_steps
 from hvd_elastic_ext.worker.patches.horovod_collectives import PUBLIC_MODULE
 from hvd_elastic_ext.worker.process import link, standby
 from hvd_elastic_ext.worker.process.link import Message
@@ -162,6 +162,8 @@ def tensorflow(module: Any) -> None:
         fence_horovod()
         process = standby.current()
         process.step_timer = StepTimer(process.link.status, report=process.report_first_step)
+        if not hasattr(module, "BroadcastGlobalVariablesHook"):
+            module.BroadcastGlobalVariablesHook = _broadcast_hook(module)
     if os.environ.get(ADOPT) == "1":
         _adopt_tensorflow(module)
 
@@ -197,6 +199,9 @@ HOOKS: Final = {
     "horovod.tensorflow": tensorflow,
     "horovod.tensorflow.keras": tensorflow,
     "horovod.keras": tensorflow,
+    "keras.src.optimizers.optimizer": tensorflow_steps.keras_optimizer,
+    "tf_keras.src.optimizers.optimizer": tensorflow_steps.keras_optimizer,
+    "tensorflow.python.training.monitored_session": tensorflow_steps.monitored_session,
     TORCH_DISTRIBUTED: torch_distributed,
 }
 """The patch for each module."""
@@ -394,6 +399,28 @@ def _adopt(module: Any) -> None:
 
     for name in ("TorchState", "ElasticSampler", "run"):
         setattr(module.elastic, name, getattr(ours, name))
+
+
+def _broadcast_hook(horovod: Any) -> Any:
+    """The hook that scripts in the style of TensorFlow 1 give to a session. Horovod looks for its base class in
+    ``tf.estimator``, which TensorFlow 2.16 and later do not have; it is also elsewhere."""
+    import tensorflow as tf
+
+    class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
+        """Broadcast all global variables from ``root_rank`` once the session is there."""
+
+        def __init__(self, root_rank: int, device: str = "") -> None:
+            super().__init__()
+            self.root_rank, self.device, self.operation = root_rank, device, None
+
+        def begin(self) -> None:
+            with tf.device(self.device):
+                self.operation = horovod.broadcast_global_variables(self.root_rank)
+
+        def after_create_session(self, session: Any, coord: Any) -> None:
+            session.run(self.operation)
+
+    return BroadcastGlobalVariablesHook
 
 
 def _adopt_tensorflow(module: Any) -> None:

@@ -33,6 +33,13 @@ _LOST_WORDS: Final = re.compile(
 """What Gloo and NCCL write into a ``RuntimeError`` for a lost peer."""
 
 
+_LOST_IN_TENSORFLOW: Final = frozenset(
+    {"UnknownError", "AbortedError", "CancelledError", "InternalError", "UnavailableError"}
+)
+"""The errors as which TensorFlow raises the loss of a peer. It has others for operations of ranks that do not fit."""
+_COLLECTIVE: Final = re.compile(r"Horovod[A-Z]\w+|Horovod has been shut down")
+
+
 def is_failure(error: BaseException) -> bool:
     """Whether the script caused the error. It did not for a lost peer, a change of hosts, or a requested exit."""
     names = {kind.__name__ for kind in type(error).__mro__}
@@ -47,7 +54,25 @@ def follows_lost_peer(error: BaseException) -> bool:
 def _says_peer_lost(error: BaseException) -> bool:
     if any(kind.__name__ in _LOST for kind in type(error).__mro__):
         return True
+    if names_lost_collective(error):
+        return True
     return isinstance(error, RuntimeError) and _LOST_WORDS.search(str(error)) is not None
+
+
+def names_lost_collective(error: BaseException) -> bool:
+    """Whether this is an error of TensorFlow that names a lost operation of Horovod's."""
+    kind = type(error)
+    from_tensorflow = kind.__name__ in _LOST_IN_TENSORFLOW and kind.__module__.startswith("tensorflow.")
+    return from_tensorflow and _COLLECTIVE.search(str(error)) is not None
+
+
+def text_of(error: BaseException) -> str:
+    """The text of an error in one line; of one of TensorFlow's, which has a line for each function, only the operation
+    that failed."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if type(error).__module__.startswith("tensorflow."):
+        lines = [line for line in lines if "Horovod" in line and not line.startswith("File ")][:1] or lines[:1]
+    return " ".join(" ".join(lines).split()).removesuffix(" defined at (most recent call last):")
 
 
 def line_of(error: BaseException) -> str:
@@ -120,7 +145,7 @@ def shortened(text: str) -> str:
 
 
 def _line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
+    text = text_of(error)
     name = type(error).__qualname__
     return (f"{name}: {text}" if text else name)[:1000]
 

@@ -50,7 +50,7 @@ class Status:
     """The content of a heartbeat. The main thread only sets plain attributes, which is fast."""
 
     __slots__ = (
-        "call_s", "commit", "commit_s", "every", "fresh", "observed", "own_step", "progress", "step", "step_s",
+        "call_s", "commit", "commit_s", "every", "fresh", "look", "observed", "own_step", "progress", "step", "step_s",
         "stepped", "stepped_at", "waiting", "waits",
     )  # fmt: skip
 
@@ -73,6 +73,8 @@ class Status:
         """Grows with each step, commit, check and ``heartbeat()`` of the main thread."""
         self.waiting = False
         """Whether the main thread waits for other ranks."""
+        self.look: Callable[[], None] | None = None
+        """Called before each heartbeat, where steps cannot be noted as they end."""
         self.waits: Callable[[], bool] | None = None
         """Called at each heartbeat, where waits for other ranks cannot be noted as they begin and end."""
         self.fresh = False
@@ -271,6 +273,8 @@ class Link:
             if self._unsent:
                 return  # the agent does not read: another heartbeat is useless
         status = self.status
+        if status.look is not None:
+            status.look()
         waits = status.waits is not None and status.waits()
         pace: dict[str, object] = {
             "step_s": status.step_s,

@@ -134,14 +134,18 @@ class StepTimer:
             self._on_step()
 
     def counted(self, steps: int) -> None:
-        """Note steps of an optimizer that were found by its own count, and not as they ended."""
+        """Note steps that were found by an optimizer's own count, and not as they ended."""
         now = self._now()
+        self._status.progress += 1
         if self._status.fresh:
             self._status.fresh = False
             self._report("first_step", pause_s=self._pause(now))
         elif self._last is not None:
             self._usual = (now - self._last) / steps
         self._last = now
+        if not self._status.own_step:
+            self._status.step += steps
+            self._status.step_ended(now, steps=steps)
 
     def _pause(self, now: float) -> float | None:
         """Seconds without a step; None before the first step."""

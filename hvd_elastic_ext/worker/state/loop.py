@@ -13,6 +13,7 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.worker.calls.calls import Calls
 from hvd_elastic_ext.worker.calls.calls import current as current_calls
 from hvd_elastic_ext.worker.process import standby
+from hvd_elastic_ext.worker.process.error_report import text_of
 from hvd_elastic_ext.worker.process.standby import CallOver
 from hvd_elastic_ext.worker.state import rehearsal
 from hvd_elastic_ext.worker.state.arguments import check_function, state_among
@@ -140,7 +141,7 @@ def elastic(
             raise
         except Exception as error:
             if lost_by(error):
-                raise HorovodInternalError(f"{type(error).__name__}: {_in_a_line(error)}") from error
+                raise HorovodInternalError(f"{type(error).__name__}: {text_of(error)}") from error
             raise
 
     @functools.wraps(train)
@@ -163,10 +164,3 @@ def elastic(
             getattr(state, "ended", lambda: None)()  # a State of Horovod's own has no such method
 
     return wrapper
-
-
-def _in_a_line(error: Exception) -> str:
-    """The text of an error; of TensorFlow's, which has a line for each function, only the one with the operation."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
-    named = next((line for line in lines if "Horovod" in line and not line.startswith("File ")), lines[0])
-    return named.removesuffix(" defined at (most recent call last):")
