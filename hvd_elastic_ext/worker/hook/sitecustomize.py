@@ -30,7 +30,9 @@ class _Finder:
         "horovod.tensorflow.keras",
         "horovod.keras",
         "keras.src.optimizers.optimizer",
+        "keras.src.optimizers.legacy.optimizer_v2",
         "tf_keras.src.optimizers.optimizer",
+        "tf_keras.src.optimizers.legacy.optimizer_v2",
         "tensorflow.python.training.monitored_session",
         *(("torch.distributed.distributed_c10d",) if "HVD_ELASTIC_COLLECTIVES" in os.environ else ()),
     )

@@ -200,7 +200,9 @@ HOOKS: Final = {
     "horovod.tensorflow.keras": tensorflow,
     "horovod.keras": tensorflow,
     "keras.src.optimizers.optimizer": tensorflow_steps.keras_optimizer,
+    "keras.src.optimizers.legacy.optimizer_v2": tensorflow_steps.keras_optimizer,
     "tf_keras.src.optimizers.optimizer": tensorflow_steps.keras_optimizer,
+    "tf_keras.src.optimizers.legacy.optimizer_v2": tensorflow_steps.keras_optimizer,
     "tensorflow.python.training.monitored_session": tensorflow_steps.monitored_session,
     TORCH_DISTRIBUTED: torch_distributed,
 }

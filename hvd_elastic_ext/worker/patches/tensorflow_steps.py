@@ -1,4 +1,4 @@
-"""Steps of a TensorFlow script without a State of ours. Where its step is a graph, Python does not see it.
+"""Steps of a TensorFlow script, for the heartbeats. Where a step is a graph, Python does not see it.
 
 A Keras optimizer counts its ``apply_gradients`` itself, in a variable: a heartbeat reads that. In the style of
 TensorFlow 1 each ``run`` of a monitored session is a step.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 import weakref
 from typing import Any, Final
 
@@ -16,11 +17,12 @@ from hvd_elastic_ext.worker.process import standby
 _optimizers: Final = weakref.WeakSet[Any]()
 """Those that have applied gradients."""
 _seen: Final = [0]
+_lock: Final = threading.Lock()
 
 
 def keras_optimizer(module: Any) -> None:
     """Patch a module of Keras that defines ``Optimizer``: its optimizers are known from their first step on."""
-    kind = module.Optimizer
+    kind = module.OptimizerV2 if hasattr(module, "OptimizerV2") else module.Optimizer
     kerass = kind.apply_gradients
 
     @functools.wraps(kerass)
@@ -47,19 +49,18 @@ def monitored_session(module: Any) -> None:
 
 
 def _look() -> None:
-    """Count the steps since the last look; on the link's thread. A variable of a graph cannot be read from here."""
-    counts = [0]
-    for optimizer in list(_optimizers):
-        with contextlib.suppress(Exception):
-            counts.append(int(optimizer.iterations))
-    new = max(counts) - _seen[0]
-    if new:
-        _seen[0] += new
-    if new > 0:
-        _count(new)
+    """Count the steps since the last look, on any thread. A variable of a graph cannot be read from here."""
+    with _lock:
+        counts = [0]
+        for optimizer in list(_optimizers):
+            with contextlib.suppress(Exception):
+                counts.append(int(optimizer.iterations))
+        new = max(counts) - _seen[0]
+        _seen[0] += new  # a roll-back takes steps away
+        if new > 0:
+            _count(new)
 
 
 def _count(steps: int) -> None:
-    process = standby.current()
-    if process.step_timer is not None and not process.link.status.own_step:
-        process.step_timer.counted(steps)
+    if (timer := standby.current().step_timer) is not None:
+        timer.counted(steps)

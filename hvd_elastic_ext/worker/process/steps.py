@@ -143,9 +143,10 @@ class StepTimer:
         elif self._last is not None:
             self._usual = (now - self._last) / steps
         self._last = now
+        self._status.stepped_at = round(now, 6)
         if not self._status.own_step:
             self._status.step += steps
-            self._status.step_ended(now, steps=steps)
+        self._status.step_ended(now, steps=steps)
 
     def _pause(self, now: float) -> float | None:
         """Seconds without a step; None before the first step."""
@@ -163,10 +164,9 @@ class StepCount:
     Of nested calls of ``step`` only the outermost one counts.
     """
 
-    def __init__(self, on_step: Callable[[], None], *, counted: Callable[[int], None] = lambda steps: None) -> None:
+    def __init__(self, on_step: Callable[[], None]) -> None:
         self.done = 0
         self._on_step = on_step
-        self._counted = counted
         self._depth = 0
         self._hooks: list[Any] = []
         self._iterations: Any = None
@@ -198,6 +198,11 @@ class StepCount:
             hook.remove()
         self._hooks, self._iterations = [], None
 
+    @property
+    def at_looks(self) -> bool:
+        """Whether steps are found at a :meth:`look`, some time after they have ended."""
+        return self._iterations is not None
+
     def look(self, *, tell: bool = True) -> None:
         """Count the steps that the optimizer has counted itself since the last look. They are reported as one.
         ``tell``: whether to report them."""
@@ -208,7 +213,6 @@ class StepCount:
             self._seen += new
             self.done += new
             if tell:
-                self._counted(new)
                 self._on_step()
 
     def between(self) -> None:

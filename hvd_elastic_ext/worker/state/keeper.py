@@ -29,7 +29,6 @@ from hvd_elastic_ext.worker.commits.memory_limits import memory_warning
 from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.optim.averaging import accumulating
 from hvd_elastic_ext.worker.parts import rng
-from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.process.link import Status
 from hvd_elastic_ext.worker.process.steps import StepCount
 from hvd_elastic_ext.worker.state import user_files
@@ -170,7 +169,7 @@ class Keeper:
         self._stopping = Stopping(comms, clock, self.schedule, reporter.record)
         self._importing = Importing()
         self.inbox = self._stopping.inbox
-        self._steps = StepCount(self._stepped, counted=self._counted)
+        self._steps = StepCount(self._stepped)
         self._steps.watch(self._counted_optimizer())
         self._generation = 0
         self._mark: Written | None = None
@@ -297,15 +296,12 @@ class Keeper:
         self._stopping.stepped()
         self._report_step()
 
-    def _counted(self, steps: int) -> None:
-        """Note steps of an optimizer that counts them itself."""
-        self._status.step_ended(steps=steps - 1)  # the last one is noted as any other
-        if (timer := standby.current().step_timer) is not None:
-            timer.counted(steps)
-
     def _note_step(self) -> None:
         self._status.step = self._steps.done
-        self._status.step_ended()
+        if not self._steps.at_looks:
+            self._status.step_ended()
+        elif (look := self._status.look) is not None:
+            look()
 
     def _report_step(self) -> None:
         if self._reporter.active and self._comms.rank() == 0:

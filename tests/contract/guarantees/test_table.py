@@ -22,6 +22,7 @@ from torch import nn
 import hvd_elastic_ext.torch as elastic
 from hvd_elastic_ext.core import call_results
 from hvd_elastic_ext.worker.calls import calls
+from hvd_elastic_ext.worker.state import public
 from hvd_elastic_ext.worker.sync.exchange import fingerprint
 from tests.contract.worker import run_worlds
 from tests.contract.worker import test_state_in_a_world as in_a_world
@@ -77,7 +78,7 @@ def test_an_unmodified_state_skips_the_sync_but_under_our_loop(kind: str, monkey
     state = built(OLD[kind])
     synced: list[int] = []
     monkeypatch.setattr(type(state), "sync", lambda self: synced.append(self.batch))
-    monkeypatch.setattr(elastic, "_next_world", lambda: None)
+    monkeypatch.setattr(public, "_next_world", lambda: None)
 
     def training(state: Any) -> None:
         state.batch += 1

@@ -33,7 +33,9 @@ tf.config.threading.set_inter_op_parallelism_threads(1)
 hvd.init()
 tf.keras.backend.set_floatx("float64")
 generator = tf.random.Generator.from_seed(7)
-model = tf.keras.Sequential([tf.keras.layers.Input((4,)), tf.keras.layers.Dense(3, activation="tanh"), tf.keras.layers.Dense(1)])
+model = tf.keras.Sequential(
+    [tf.keras.layers.Input((4,)), tf.keras.layers.Dense(3, activation="tanh"), tf.keras.layers.Dense(1)]
+)
 for variable in model.variables:
     variable.assign(generator.normal(variable.shape, dtype=tf.float64))
 x = generator.normal((8, 4), dtype=tf.float64)

@@ -47,7 +47,9 @@ tf.config.threading.set_inter_op_parallelism_threads(1)
 hvd.init()
 tf.keras.backend.set_floatx("float64")  # the mean of equal numbers is that number in each printed digit
 initial = tf.random.Generator.from_seed(7)
-model = tf.keras.Sequential([tf.keras.layers.Input((4,)), tf.keras.layers.Dense(3, activation="tanh"), tf.keras.layers.Dense(1)])
+model = tf.keras.Sequential(
+    [tf.keras.layers.Input((4,)), tf.keras.layers.Dense(3, activation="tanh"), tf.keras.layers.Dense(1)]
+)
 for variable in model.variables:
     variable.assign(initial.normal(variable.shape, dtype=tf.float64))
 optimizer = tf.keras.optimizers.Adam(0.01)
@@ -61,7 +63,7 @@ def step(x, y):
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean((model(x) - y) ** 2)
     gradients = hvd.DistributedGradientTape(tape).gradient(loss, model.trainable_variables)
-    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
     return loss
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes import run_process
+from tests.support.tensorflow import needs_tensorflow
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 OPTIONS = {
@@ -22,20 +23,32 @@ OPTIONS = {
     "05-stream": [],
     "06-converted": ["--checkpoint-every", "auto"],
 }
-"""What the launcher is told for each; 01-digits has tests of its own, and 04-lightning one below."""
+"""What the launcher is told for each. 01-digits has tests of its own, 04-lightning one below, and 08-tensorflow1 one in
+``with_tensorflow``."""
+WITH_TENSORFLOW = pytest.param("07-keras", marks=needs_tensorflow)
 
 
 def test_every_example_is_listed_and_has_a_test() -> None:
     scripts = {path.parent.name for path in EXAMPLES.glob("*/train.py")}
-    assert scripts == {*OPTIONS, "01-digits", "04-lightning"}
+    assert scripts == {*OPTIONS, "01-digits", "04-lightning", "07-keras", "08-tensorflow1"}
     assert scripts == set(re.findall(r"^\| \[[\w-]+\]\(([\w-]+)\)", (EXAMPLES / "README.md").read_text(), re.MULTILINE))
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", [*OPTIONS, WITH_TENSORFLOW])
 def test_an_example_trains_to_its_end_though_a_worker_is_killed(tmp_path: Path, name: str) -> None:
     (tmp_path / "hosts").write_text("localhost:2\n")
-    run = [sys.executable, "-m", "hvd_elastic_ext.cli", "run", *OPTIONS[name], "--min-np", "1", "--hosts-file", "hosts"]
+    run = [
+        sys.executable,
+        "-m",
+        "hvd_elastic_ext.cli",
+        "run",
+        *OPTIONS.get(name, []),
+        "--min-np",
+        "1",
+        "--hosts-file",
+        "hosts",
+    ]
     run += ["--blacklist-cooldown-range", "60", "60"]  # the killed one does not come back within the test
     script = EXAMPLES / name / "train.py"
     with run_process([*run, str(script), "--epochs", "6", "--step-delay", "0.02"], cwd=tmp_path) as job:
