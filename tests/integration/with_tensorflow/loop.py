@@ -26,6 +26,11 @@ SIZE = int(os.environ.get("SIZE", "0"))
 """The world that must have formed before the last batch."""
 DIES_AT = [int(word) for word in os.environ.get("DIES_AT", "").split()]
 """Batches at which the last rank is killed, each once."""
+STOPS_AT = int(os.environ.get("STOPS_AT", "-1"))
+"""The batch at which it is stopped instead, once."""
+ALL_DIE_AT = int(os.environ.get("ALL_DIE_AT", "-1"))
+DIES_TRACING = os.environ.get("DIES_TRACING") == "1"
+"""Whether a process that joins others is killed once, while it makes its graph."""
 
 
 def once(name):
@@ -60,6 +65,8 @@ def step(x, y):
     # This runs when the graph is made. A process that joins others makes it before, in a world of one.
     with (MARKS / "traces").open("a") as file:
         file.write(f"{os.getpid()} {mpi_ops.size()}\n")
+    if DIES_TRACING and hvd.size() > mpi_ops.size() and once("died-tracing"):
+        os.kill(os.getpid(), signal.SIGKILL)
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean((model(x) - y) ** 2)
     gradients = hvd.DistributedGradientTape(tape).gradient(loss, model.trainable_variables)
@@ -80,6 +87,10 @@ def train(state):
             state.check_host_updates()
             continue
         if state.batch in DIES_AT and hvd.rank() == hvd.size() - 1 > 0 and once(f"died-{state.batch}"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if state.batch == STOPS_AT and hvd.rank() == hvd.size() - 1 > 0 and once("stopped"):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if state.batch == ALL_DIE_AT and once(f"all-died-{hvd.rank()}"):
             os.kill(os.getpid(), signal.SIGKILL)
         step(*batch_of(state.batch))
         state.batch += 1
