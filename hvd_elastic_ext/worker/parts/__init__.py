@@ -1,7 +1,7 @@
 """The parts of a State: how each kind of value is captured, restored, and made ready for the next world.
 
 Belongs here: :class:`Part`, which is all that a State knows of a kind; one module for each framework (``torch_parts``,
-and ``sharded``, which only refuses as yet); ``user_parts``, which run the user's own code; ``choose``, which finds the
+``keras_torch``, and ``sharded``, which only refuses as yet); ``user_parts``, which run the user's own code; ``choose``, which finds the
 part of a value; the random generators of a rank.
 
 Never here: when something is captured or restored, and the memory of commits.
@@ -9,7 +9,7 @@ Never here: when something is captured or restored, and the memory of commits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from hvd_elastic_ext.core.errors import StateError
@@ -33,6 +33,9 @@ class Part:
     firm: ClassVar[bool] = False
     """Whether ranks with the same commit have equal tensors in this part, whatever the user does."""
 
+    frozen_is_firm: ClassVar[bool] = True
+    """If it is not firm as a whole: whether parameters that are not trained are firm, as those that are trained are."""
+
     takes_views: ClassVar[bool] = False
     """:meth:`restore` copies from the tensors that it gets. Otherwise it gets copies, and keeps them."""
 
@@ -47,6 +50,10 @@ class Part:
         """Return the name of the class that a commit of this part needs, without its module, because that may change.
         None if any class is right."""
         return None
+
+    def join(self, parts: Mapping[str, Part]) -> None:
+        """Become one of the ``parts`` of a State, by name; they may change. Raises :class:`StateError` if it cannot be
+        kept there."""
 
     def capture(self) -> Any:
         """Return the live state as a tree; its tensors may be the live ones."""

@@ -11,11 +11,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from hvd_elastic_ext.worker import stock
-from hvd_elastic_ext.worker.parts import Part, torch_parts
+from hvd_elastic_ext.worker.parts import Part, keras_torch, torch_parts
 from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames
 from hvd_elastic_ext.worker.parts.user_parts import HandlerPart
 
-FRAMEWORKS: Final[tuple[Callable[[object, ParameterNames], Part | None], ...]] = (torch_parts.part_for,)
+FRAMEWORKS: Final[tuple[Callable[[object, ParameterNames], Part | None], ...]] = (
+    keras_torch.part_for,
+    torch_parts.part_for,
+)
 """They are asked in this order. torch's comes last, because it takes every object that has a ``state_dict``."""
 
 

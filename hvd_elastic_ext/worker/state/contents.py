@@ -80,7 +80,12 @@ class WrittenParts:
         """Add a part. Call it in the order of the parts."""
         self.texts[name] = text
         self.tensors.extend(tensors)
-        self.firm.extend([True] * len(tensors) if part.firm else map(is_parameter, tensors))
+        if part.firm:
+            self.firm.extend([True] * len(tensors))
+        elif part.frozen_is_firm:
+            self.firm.extend(map(is_parameter, tensors))
+        else:
+            self.firm.extend(tensor.requires_grad and is_parameter(tensor) for tensor in tensors)
 
 
 class Inventory:
@@ -91,6 +96,8 @@ class Inventory:
         self.parts = dict(parts)
         self._names = list(names)
         self._part_for = part_for
+        for part in parts.values():
+            part.join(self.parts)
 
     @property
     def names(self) -> frozenset[str]:
@@ -218,6 +225,7 @@ class Inventory:
             self._names.remove(name)
         if new is not None:
             self.parts[name] = new
+            new.join(self.parts)
         else:
             self._names.append(name)
         return True
