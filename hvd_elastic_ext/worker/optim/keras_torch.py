@@ -119,7 +119,7 @@ def why_not(comms: Comms | None = None) -> str | None:
             f"is of Keras 3 on the backend {keras3.backend()}, where nothing averages gradients over the ranks; "
             f"{keras3.REMEDY}"
         )
-    if isinstance(comms, HorovodComms) and (comms.size() > 1 or current_world.launched_by_horovod(os.environ)):
+    if isinstance(comms, HorovodComms) and (current_world.launched_by_horovod(os.environ) or comms.size() > 1):
         return f"is of Keras 3, which does not train in a world of Horovod; give --engine {keras3.TORCH}"
     return None
 

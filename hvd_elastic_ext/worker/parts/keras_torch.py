@@ -112,12 +112,10 @@ class KerasOptimizerPart(Part):
         return list(own[0].trainable_variables)
 
     def _demand_like(self, values: Sequence[Tensor], given: Any) -> None:
-        forms = [[(tuple(each.shape), each.dtype) for each in some] if _are_tensors(some) else None for some in (values, given)]
-        if forms[0] != forms[1]:
-            there = "something else" if forms[1] is None else f"{len(forms[1])} variables"
+        if not _are_tensors(given) or list(map(_form, values)) != list(map(_form, given)):
             raise StateError(
-                f"it is of {there}, and the State's optimizer ({self.class_name}) has {len(values)}, or others; build the "
-                "same model and the same optimizer on every rank"
+                f"these are not values of the {len(values)} variables of the State's optimizer ({self.class_name}); build "
+                "the same model and the same optimizer on every rank"
             )
 
 
@@ -143,3 +141,7 @@ def _demand(value: object, comms: Comms | None = None) -> None:
 
 def _are_tensors(values: Any) -> bool:
     return isinstance(values, Sequence) and all(isinstance(value, Tensor) for value in values)
+
+
+def _form(value: Tensor) -> tuple[Any, ...]:
+    return tuple(value.shape), value.dtype
