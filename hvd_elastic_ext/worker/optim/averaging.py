@@ -136,7 +136,9 @@ class Averaging:
             return
         parameters = self._parameters()
         self._refuse_sparse(parameters)
-        for parameter, mean in zip(parameters, means(self._comms, [p.grad for p in parameters], parameters), strict=True):
+        for parameter, mean in zip(
+            parameters, means(self._comms, [p.grad for p in parameters], parameters), strict=True
+        ):
             parameter.grad = mean
 
     def _closure(self, closure: Callable[[], Any]) -> Callable[[], Any]:

@@ -13,8 +13,8 @@ TORCH: Final = "torch"
 """The backend of Keras 3 on which gradients are averaged and States are kept."""
 ON_TORCH: Final = "KERAS_BACKEND=torch under --engine torch"
 REMEDY: Final = (
-    f"train with {ON_TORCH}, or for TensorFlow with Keras 2: pip install tf-keras, and set TF_USE_LEGACY_KERAS=1 before "
-    "TensorFlow is imported"
+    f"train with {ON_TORCH}, or for TensorFlow with Keras 2: pip install tf-keras, and set TF_USE_LEGACY_KERAS=1 "
+    "before TensorFlow is imported"
 )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -27,6 +27,14 @@ _TORCH: Final[Any] = torch
 _STEPS: Final = "_hvd_elastic_steps"
 
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _untraced(function: Function) -> Function:
+    """Leave a function out of ``compile(jit_compile=True)``: operations with other ranks cannot be compiled."""
+    return cast(Function, _TORCH._disable_dynamo(function))
+
+
 class Steps:
     """What happens around each step of one optimizer."""
 
@@ -42,7 +50,7 @@ class Stepping:
 
     _hvd_elastic_steps: Steps
 
-    @_TORCH._disable_dynamo  # compile(jit_compile=True): hooks and messages to other ranks cannot be compiled
+    @_untraced
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
         """Do a step as Keras does, with averaged gradients if the optimizer is wrapped."""
         steps, timer = self._hvd_elastic_steps, standby.current().step_timer
@@ -83,8 +91,8 @@ class Stepping:
 
     def __reduce__(self) -> Any:
         """Copy and pickle this object as Keras does: as a plain optimizer that is not built."""
-        _, args = super().__reduce__()  # type: ignore[misc]
-        return _plain(type(self))._unpickle_model, args
+        as_keras: Any = super().__reduce__()
+        return _plain(type(self))._unpickle_model, as_keras[1]
 
 
 def stepping(optimizer: Any) -> Steps:

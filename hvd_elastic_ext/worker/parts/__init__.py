@@ -1,8 +1,8 @@
 """The parts of a State: how each kind of value is captured, restored, and made ready for the next world.
 
 Belongs here: :class:`Part`, which is all that a State knows of a kind; one module for each framework (``torch_parts``,
-``keras_torch``, and ``sharded``, which only refuses as yet); ``user_parts``, which run the user's own code; ``choose``, which finds the
-part of a value; the random generators of a rank.
+``keras_torch``, and ``sharded``, which only refuses as yet); ``user_parts``, which run the user's own code; ``choose``,
+which finds the part of a value; the random generators of a rank.
 
 Never here: when something is captured or restored, and the memory of commits.
 """

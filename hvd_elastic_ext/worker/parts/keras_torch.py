@@ -21,7 +21,7 @@ _VARIABLES: Final = "variables"
 
 
 class KerasModelPart(ModelPart):
-    """A model or layer of Keras. Its state includes what is not trained: statistics, and generators of random numbers."""
+    """A model or layer of Keras. Its state includes what is not trained: statistics, and seeds of its layers."""
 
     frozen_is_firm = False  # statistics of a rank's own batches are parameters of torch, too
 
@@ -39,13 +39,15 @@ class KerasModelPart(ModelPart):
         the optimizer that it is compiled with."""
         kind = type(self.value).__name__
         if not self.value.built:
-            raise StateError(f"the model ({kind}) has no weights yet; give it an Input, or call it once, before its State")
+            raise StateError(
+                f"the model ({kind}) has no weights yet; give it an Input, or call it once, before the State"
+            )
         optimizer = getattr(self.value, "optimizer", None)
         kept = [part.value for part in self._others.values()]
         if self._others and keras3.is_optimizer(optimizer) and not any(each is optimizer for each in kept):
             raise StateError(
-                f"the model ({kind}) is compiled with an optimizer ({type(optimizer).__name__}) that its State does not "
-                "keep; give the State that one, too: optimizer=model.optimizer"
+                f"the model ({kind}) is compiled with an optimizer ({type(optimizer).__name__}) that its State does "
+                "not keep; give the State that one, too: optimizer=model.optimizer"
             )
         return super().capture()
 
@@ -80,10 +82,8 @@ class KerasOptimizerPart(Part):
 
     def restore(self, tree: Any) -> None:
         """Copy the committed values into the variables. Raises :class:`StateError` if they are of other ones."""
-        given = tree.get(_VARIABLES) if isinstance(tree, Mapping) else None
         values = self._values()
-        self._demand_like(values, given)
-        copy_batch(values, given)
+        copy_batch(values, self._fitting(values, tree))
 
     def optimizers(self, name: str) -> dict[str, Any]:
         """Return the optimizer by its name in the State."""
@@ -91,9 +91,7 @@ class KerasOptimizerPart(Part):
 
     def fitted(self, given: Any) -> Any:
         """Return a list of the values of ``optimizer.variables``, or a dict with it, in the form of :meth:`capture`."""
-        values = given.get(_VARIABLES) if isinstance(given, Mapping) else given
-        self._demand_like(self._values(), values)
-        return {_VARIABLES: list(values)}
+        return {_VARIABLES: self._fitting(self._values(), given)}
 
     def _values(self) -> list[Tensor]:
         if not self.value.built:
@@ -102,21 +100,25 @@ class KerasOptimizerPart(Part):
 
     def _trainable(self) -> list[Any]:
         """The trainable variables of the model that it belongs to."""
-        models = [model for model in self._names.models().values() if keras3.is_model(model)]
+        models: list[Any] = [model for model in self._names.models().values() if keras3.is_model(model)]
         own = [model for model in models if getattr(model, "optimizer", None) is self.value] or models
         if len(own) != 1 or not own[0].built:
             raise StateError(
                 f"the optimizer ({self.class_name}) has no variables yet; call "
-                "optimizer.build(model.trainable_variables) before its State"
+                "optimizer.build(model.trainable_variables) before its State is made"
             )
         return list(own[0].trainable_variables)
 
-    def _demand_like(self, values: Sequence[Tensor], given: Any) -> None:
-        if not _are_tensors(given) or list(map(_form, values)) != list(map(_form, given)):
+    def _fitting(self, values: Sequence[Tensor], tree: Any) -> list[Tensor]:
+        """Return the tensors in ``tree``. Raises :class:`StateError` if they are not of the forms of ``values``."""
+        given: Any = tree.get(_VARIABLES) if isinstance(tree, Mapping) else tree
+        are_tensors = isinstance(given, Sequence) and all(isinstance(each, Tensor) for each in given)
+        if not are_tensors or list(map(_form, values)) != list(map(_form, given)):
             raise StateError(
-                f"these are not values of the {len(values)} variables of the State's optimizer ({self.class_name}); build "
-                "the same model and the same optimizer on every rank"
+                f"these are not values of the {len(values)} variables of the State's optimizer ({self.class_name}); "
+                "build the same model and the same optimizer on every rank"
             )
+        return list(given)
 
 
 def part_for(value: object, names: ParameterNames) -> Part | None:
@@ -137,10 +139,6 @@ def _demand(value: object, comms: Comms | None = None) -> None:
     why = keras_torch.why_not(comms)
     if why is not None:
         raise StateError(f"{type(value).__name__} {why}")
-
-
-def _are_tensors(values: Any) -> bool:
-    return isinstance(values, Sequence) and all(isinstance(value, Tensor) for value in values)
 
 
 def _form(value: Tensor) -> tuple[Any, ...]:

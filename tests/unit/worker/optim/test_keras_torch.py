@@ -1,4 +1,4 @@
-"""``elastic.wrap`` for optimizers of Keras 3 on the torch backend, in a simulated world and with a stand-in for Keras."""
+"""``elastic.wrap`` for optimizers of Keras 3 on the torch backend, in a simulated world, with a stand-in for Keras."""
 
 from __future__ import annotations
 
