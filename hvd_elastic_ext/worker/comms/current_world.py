@@ -80,7 +80,7 @@ def look(environ: Mapping[str, str]) -> LaunchFacts:
         no_horovod=stock.WHY_ABSENT,
         horovod_initialised=with_horovod.is_initialised(),
         torch_initialised=with_torch.is_initialised(),
-        horovod_launched=_launched_by_horovod(environ),
+        horovod_launched=launched_by_horovod(environ),
         torch_in_place=torch_in_place.is_wanted(environ),
         torchrun="TORCHELASTIC_RUN_ID" in environ,
         torch_described={"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"} <= set(environ),
@@ -213,7 +213,7 @@ def check_world(size: int, environ: Mapping[str, str]) -> None:
 
     Raises :class:`UsageError`, which says what to do.
     """
-    if size > 1 or _launched_by_horovod(environ):
+    if size > 1 or launched_by_horovod(environ):
         return
     if (started := mpi_size(environ)) > 1 and not stock.PRESENT:
         raise UsageError(
@@ -233,7 +233,8 @@ def check_world(size: int, environ: Mapping[str, str]) -> None:
         )
 
 
-def _launched_by_horovod(environ: Mapping[str, str]) -> bool:
+def launched_by_horovod(environ: Mapping[str, str]) -> bool:
+    """Whether Horovod's launcher or ours has started this process for a world of Horovod."""
     return any(name in environ for name in ("HOROVOD_SIZE", "HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_ELASTIC"))
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, cast
+from functools import partial
+from typing import Any, Final, TypeVar, cast
 
 import torch
 from torch import Tensor, optim
@@ -19,6 +20,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.comms import Comms, current_world
 from hvd_elastic_ext.worker.comms import horovod as with_horovod
 from hvd_elastic_ext.worker.comms.torch_distributed import note_averaging
+from hvd_elastic_ext.worker.optim import keras3, keras_torch
 from hvd_elastic_ext.worker.optim.step_waits import waiting
 
 BUCKET: Final = 32 << 20
@@ -130,34 +132,14 @@ class Averaging:
         A gradient that is missing on some ranks counts as zero there; one that is missing on all stays missing.
         """
         self.touched = False
-        size = self._comms.size()
-        if size == 1:
+        if self._comms.size() == 1:
             return
-        note_averaging()
-        with waiting():
-            self._average_over(size)
-
-    def _average_over(self, size: int) -> None:
         parameters = self._parameters()
         self._refuse_sparse(parameters)
-        have = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.int32)
-        self._comms.sum(have, name="gradients.present")
-        for parameter, count in zip(parameters, have.tolist(), strict=True):
-            if count and parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        with torch.no_grad():
-            for number, bucket in enumerate(buckets(gradients, BUCKET)):
-                self._average_bucket(bucket, size, f"gradients.{number}")
-
-    def _average_bucket(self, bucket: Sequence[Tensor], size: int, name: str) -> None:
-        alone = len(bucket) == 1
-        flat = bucket[0] if alone else torch.cat([gradient.reshape(-1) for gradient in bucket])
-        self._comms.sum(flat, name=name)
-        flat.div_(size)
-        if not alone:
-            for gradient, mean in zip(bucket, torch.split(flat, [g.numel() for g in bucket]), strict=True):
-                gradient.copy_(mean.view(gradient.shape))
+        for parameter, mean in zip(
+            parameters, means(self._comms, [p.grad for p in parameters], parameters), strict=True
+        ):
+            parameter.grad = mean
 
     def _closure(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         """Return a closure that also averages gradients and loss, so that all ranks decide the same."""
@@ -196,6 +178,38 @@ class Averaging:
             parameter.grad = parameter.grad.to_dense()
 
 
+def means(comms: Comms, gradients: Sequence[Tensor | None], like: Sequence[Tensor]) -> list[Tensor | None]:
+    """Return the means of gradients over all ranks, in the same tensors. ``like``: a tensor of the form of each.
+
+    A gradient that is missing on some ranks counts as zero there; one that is missing on all stays missing.
+    """
+    size = comms.size()
+    if size == 1:
+        return list(gradients)
+    note_averaging()
+    with waiting():
+        have = torch.tensor([gradient is not None for gradient in gradients], dtype=torch.int32)
+        comms.sum(have, name="gradients.present")
+        found = [
+            torch.zeros_like(form) if count and gradient is None else gradient
+            for gradient, form, count in zip(gradients, like, have.tolist(), strict=True)
+        ]
+        with torch.no_grad():
+            for number, bucket in enumerate(buckets([each for each in found if each is not None], BUCKET)):
+                _average_bucket(comms, bucket, size, f"gradients.{number}")
+    return found
+
+
+def _average_bucket(comms: Comms, bucket: Sequence[Tensor], size: int, name: str) -> None:
+    alone = len(bucket) == 1
+    flat = bucket[0] if alone else torch.cat([gradient.reshape(-1) for gradient in bucket])
+    comms.sum(flat, name=name)
+    flat.div_(size)
+    if not alone:
+        for gradient, mean in zip(bucket, torch.split(flat, [g.numel() for g in bucket]), strict=True):
+            gradient.copy_(mean.view(gradient.shape))
+
+
 def buckets(gradients: Sequence[Tensor], limit: int) -> Iterator[list[Tensor]]:
     """Group tensors of one type and device, in order, up to ``limit`` bytes per group."""
     open_ones: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
@@ -213,14 +227,18 @@ def buckets(gradients: Sequence[Tensor], limit: int) -> Iterator[list[Tensor]]:
     yield from open_ones.values()
 
 
+Optim = TypeVar("Optim", bound=Any)
+"""An optimizer of torch, or one of Keras 3."""
+
+
 def wrap(
-    optimizer: Optimizer,
+    optimizer: Optim,
     named_parameters: Iterable[tuple[str, Tensor]] | None = None,
     *,
     backward_passes_per_step: int = 1,
     comms: Comms | None = None,
     **horovod: Any,
-) -> Optimizer:
+) -> Optim:
     """Return an optimizer whose ``step()`` uses the mean of all ranks' gradients.
 
     Under Horovod it is ``hvd.DistributedOptimizer`` with all arguments. Elsewhere it is the same object, with a
@@ -228,20 +246,35 @@ def wrap(
     up, as torch does, and then averaged over the ranks. ``sparse_as_dense`` applies, arguments that only change the
     speed are ignored, and arguments for another result than the mean are an error.
 
+    An optimizer of Keras 3 on the torch backend averages in each ``apply``: ``model.compile(elastic.wrap(optimizer))``.
+    Raises :class:`UsageError` for it under Horovod, and on another backend.
+
     ``comms``: the world to average over; None: the world that this process has joined.
     """
-    _demand_unwrapped(optimizer)
+    of_keras = keras3.is_optimizer(optimizer)
+    if not of_keras:
+        _demand_unwrapped(optimizer)
     world = current_world.joined() if comms is None else comms
+    if of_keras and (why := keras_torch.why_not(world)) is not None:
+        raise UsageError(f"elastic.wrap: {type(optimizer).__name__} {why}")
     if isinstance(world, with_horovod.HorovodComms):
         own = {**horovod, "backward_passes_per_step": backward_passes_per_step}
-        return cast(Optimizer, with_horovod.wrapped(optimizer, named_parameters, **own))
+        return cast(Optim, with_horovod.wrapped(optimizer, named_parameters, **own))
     for name in horovod.keys() - TUNING - {"sparse_as_dense"}:
         if name != "op" or horovod[name] != with_horovod.AVERAGE:
             raise UsageError(f"elastic.wrap: {name}={horovod[name]!r} works under Horovod only; leave it out elsewhere")
+    if of_keras:
+        if backward_passes_per_step != 1:
+            raise UsageError(
+                f"elastic.wrap: backward_passes_per_step={backward_passes_per_step} is for optimizers of torch; give "
+                f"{type(optimizer).__name__}(gradient_accumulation_steps={backward_passes_per_step})"
+            )
+        keras_torch.averaged(optimizer, partial(means, world))
+        return optimizer
     averaging = Averaging(world, backward_passes_per_step, dense=bool(horovod.get("sparse_as_dense", False)))
     plain = type(optimizer)
     optimizer.__class__ = type(plain.__name__, (Averaged, plain), {"__module__": plain.__module__})
-    optimizer._averaging = averaging  # type: ignore[attr-defined]
+    optimizer._averaging = averaging
     averaging.watch(optimizer)
     # A hook, not a method: schedulers and profilers keep and call the class's own step.
     optimizer.register_step_pre_hook(averaging.before_step)

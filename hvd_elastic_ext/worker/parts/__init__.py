@@ -1,15 +1,15 @@
 """The parts of a State: how each kind of value is captured, restored, and made ready for the next world.
 
 Belongs here: :class:`Part`, which is all that a State knows of a kind; one module for each framework (``torch_parts``,
-and ``sharded``, which only refuses as yet); ``user_parts``, which run the user's own code; ``choose``, which finds the
-part of a value; the random generators of a rank.
+``keras_torch``, and ``sharded``, which only refuses as yet); ``user_parts``, which run the user's own code; ``choose``,
+which finds the part of a value; the random generators of a rank.
 
 Never here: when something is captured or restored, and the memory of commits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from hvd_elastic_ext.checkpoint.values.write import is_parameter
@@ -51,6 +51,10 @@ class Part:
         """Return the name of the class that a commit of this part needs, without its module, because that may change.
         None if any class is right."""
         return None
+
+    def join(self, parts: Mapping[str, Part]) -> None:
+        """Become one of the ``parts`` of a State, by name; they may change. Raises :class:`StateError` if it cannot be
+        kept there."""
 
     def capture(self) -> Any:
         """Return the live state as a tree; its tensors may be the live ones."""

@@ -20,7 +20,7 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.core.messages.slot_protocol import COLLECTIVES, ENGINE
-from hvd_elastic_ext.worker.patches import horovod_collectives, tensorflow_steps
+from hvd_elastic_ext.worker.patches import horovod_collectives, keras3, tensorflow_steps
 from hvd_elastic_ext.worker.patches.horovod_collectives import PUBLIC_MODULE
 from hvd_elastic_ext.worker.process import link, standby
 from hvd_elastic_ext.worker.process.link import Message
@@ -152,6 +152,7 @@ def tensorflow(module: Any) -> None:
     safe to leave, and our classes (``--adopt``)."""
     if not hasattr(module, "init") or _marked(module):
         return
+    keras3.refuse_keras3(module)
     # Horovod's own code uses the functions of mpi_ops, or operations that ask for the size when they run.
     for name in Place._fields:
         setattr(module, name, _shown(name, getattr(module, name)))

@@ -95,6 +95,8 @@ class Inventory:
         self.parts = dict(parts)
         self._names = list(names)
         self._part_for = part_for
+        for part in parts.values():
+            part.join(self.parts)
 
     @property
     def names(self) -> frozenset[str]:
@@ -223,6 +225,7 @@ class Inventory:
             self._names.remove(name)
         if new is not None:
             self.parts[name] = new
+            new.join(self.parts)
         else:
             self._names.append(name)
         return True

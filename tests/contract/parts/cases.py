@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import horovod.torch as hvd
+import pytest
 import torch
 from torch import Tensor, nn, optim
 
@@ -16,7 +18,8 @@ from hvd_elastic_ext.checkpoint.values.read import read
 from hvd_elastic_ext.checkpoint.values.write import write
 from hvd_elastic_ext.worker.data.sampler import ElasticSampler
 from hvd_elastic_ext.worker.parts import Part
-from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames, part_for
+from hvd_elastic_ext.worker.parts.choose import part_of_ours
+from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames
 from hvd_elastic_ext.worker.parts.user_parts import HandlerPart, SnapshotPart
 from hvd_elastic_ext.worker.sync.exchange import fingerprint
 
@@ -102,7 +105,7 @@ def step(net: nn.Module, optimizer: Any) -> Tensor:
 
 
 def around(value: Any) -> Part:
-    found = part_for(value, ParameterNames())
+    found = part_of_ours(value, ParameterNames())
     assert found is not None
     return found
 
@@ -257,6 +260,59 @@ def snapshot(seed: int) -> Case:
     return Case(part, change, snapshot)
 
 
+def keras_on_torch() -> Any:
+    """Return Keras 3 with its torch backend; skip the test where this process cannot have it."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "KERAS_BACKEND" not in os.environ:
+            patch.setenv("KERAS_BACKEND", "torch")
+        keras = pytest.importorskip("keras", reason="needs Keras 3: make test WITH=tensorflow")
+    if keras.config.backend() != "torch":
+        pytest.skip(f"Keras is imported with the backend {keras.config.backend()}; run this test alone")
+    return keras
+
+
+def keras_model(seed: int) -> Case:
+    keras = keras_on_torch()
+    keras.backend.clear_session()  # names are numbered within a process, and a newcomer is another one
+    keras.utils.set_random_seed(seed)
+    layers = keras.layers
+    made = keras.Sequential([keras.Input((3,)), layers.Dense(4), layers.BatchNormalization(), layers.Dropout(0.5)])
+    made.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse")
+    rows = torch.linspace(-1, 1, 24).view(8, 3).numpy()
+
+    def change() -> None:
+        torch.manual_seed(7)  # Keras takes what Dropout drops from torch's generator
+        made.train_on_batch(rows, rows[:, [0, 1, 2, 0]])
+
+    own = tuple(variable.value for variable in made.trainable_variables)
+    return Case(around(made), change, keras_model, parameters=own)
+
+
+def keras_optimizer(seed: int, make: Callable[[Any], Any]) -> Case:
+    keras = keras_on_torch()
+    trained = [keras.Variable(torch.full(shape, 0.5).numpy()) for shape in ((2, 3), (2,))]
+    optimizer = make(keras.optimizers)
+    optimizer.build(trained)
+
+    def change() -> None:
+        for variable in trained:  # they belong to another part: here they are the same for all
+            variable.assign(torch.full_like(variable.value, 0.5))
+        optimizer.apply([torch.ones_like(variable.value) for variable in trained], trained)
+        optimizer.learning_rate = float(optimizer.learning_rate) * 0.5
+
+    return Case(around(optimizer), change, partial(keras_optimizer, make=make))
+
+
+KERAS: dict[str, Callable[[Any], Any]] = {
+    "Keras' SGD with momentum": lambda optimizers: optimizers.SGD(0.1, momentum=0.9),
+    "Keras' Adam": lambda optimizers: optimizers.Adam(0.1, amsgrad=True),
+    "Keras' AdamW, with averages and accumulation": lambda optimizers: optimizers.AdamW(
+        0.1, use_ema=True, gradient_accumulation_steps=2
+    ),
+    "Keras' LossScaleOptimizer": lambda optimizers: optimizers.LossScaleOptimizer(
+        optimizers.Adam(0.1), dynamic_growth_steps=3
+    ),
+}
 OPTIMIZERS: dict[str, Callable[[nn.Module], Any]] = {
     "SGD": lambda net: optim.SGD(net.parameters(), lr=0.1),
     "SGD with momentum": lambda net: optim.SGD(net.parameters(), lr=0.1, momentum=0.9, nesterov=True),
@@ -285,6 +341,8 @@ CASES: dict[str, Callable[[int], Case]] = {
     "own": own,
     "scaler": partial(scaler, enabled=True),
     "scaler that is off": partial(scaler, enabled=False),
+    "Keras' model": keras_model,
+    **{name: partial(keras_optimizer, make=make) for name, make in KERAS.items()},
     "handler": handler,
     "snapshot": snapshot,
 }

@@ -27,8 +27,8 @@ TRACERS = (OPS, REGIONS, FUNC, "torch.nested", "torch.distributions", "torch.mas
 """All of them need the tracer of torch, which comes with ``torch.export``."""
 
 
-def disable(function: Callable[..., object], *_: object, **__: object) -> Callable[..., object]:
-    return function
+def disable(function: Callable[..., object] | None = None, *_: object, **__: object) -> Callable[..., object]:
+    return disable if function is None else function
 
 
 def graph_break() -> None:
