@@ -16,8 +16,8 @@ from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames
 from hvd_elastic_ext.worker.parts.user_parts import HandlerPart
 
 FRAMEWORKS: Final[tuple[Callable[[object, ParameterNames], Part | None], ...]] = (
-    tensorflow_parts.part_for,
     keras_torch.part_for,
+    tensorflow_parts.part_for,
     torch_parts.part_for,
 )
 """They are asked in this order. torch's comes last, because it takes every object that has a ``state_dict``."""
