@@ -26,6 +26,7 @@ from benchmarks.cases.resize import (
     shrink,
     successor,
     torch_in_place,
+    with_tensorflow,
 )
 from benchmarks.cases.state import (
     autoscale,
@@ -50,6 +51,7 @@ CASES: Final[tuple[Case, ...]] = (
     constant_failure.CASE,
     successor.CASE,
     *torch_in_place.CASES,
+    *with_tensorflow.CASES,
     beside_training.CASE,
     large_job.CASE,
     join_crowded.CASE,
