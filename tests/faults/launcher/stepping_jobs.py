@@ -160,6 +160,10 @@ class Training(Launched):
         return max((after - before for before, after in pairwise(times)), default=0.0)
 
 
+ANY_ENGINE = pytest.mark.parametrize("training", ["horovod"], indirect=True)
+"""For faults in which the engine takes no part: of the host list, of files, of clocks, of the launcher."""
+
+
 @pytest.fixture(params=["horovod", pytest.param("torch", marks=pytest.mark.soak)])
 def training(tmp_path: Path, request: pytest.FixtureRequest) -> Training:
     """A job under each engine whose processes stay."""

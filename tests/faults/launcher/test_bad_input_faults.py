@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from hvd_elastic_ext.core.messages.wire import MAGIC, NONCE_SIZE
-from tests.faults.launcher.stepping_jobs import Training, training
+from tests.faults.launcher.stepping_jobs import ANY_ENGINE, Training, training
 from tests.support.pages import Answer, read_back
 
 __all__ = ["training"]
@@ -56,6 +56,7 @@ SPOILT: dict[str, Callable[[Path], None]] = {
 """The faults of a hosts file, one after the other, by a text of the refusal."""
 
 
+@ANY_ENGINE
 @pytest.mark.timeout(240)
 @pytest.mark.soak
 def test_a_hosts_file_that_is_malformed_unreadable_missing_or_empty_interrupts_no_rank(training: Training) -> None:
@@ -90,6 +91,7 @@ cat hosts
 """
 
 
+@ANY_ENGINE
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_a_discovery_script_that_hangs_is_reported_once_and_interrupts_no_rank(training: Training) -> None:
@@ -198,6 +200,7 @@ def flood(address: tuple[str, int], *, count: int) -> Iterator[list[int]]:
         thread.join()
 
 
+@ANY_ENGINE
 @pytest.mark.timeout(240)
 def test_unauthenticated_connections_are_refused_counted_and_reported_once(training: Training) -> None:
     training.set_hosts("localhost:1")

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.core.events import EVENTS
-from tests.faults.launcher.stepping_jobs import Training, training
+from tests.faults.launcher.stepping_jobs import ANY_ENGINE, Training, training
 
 __all__ = ["training"]
 
@@ -37,6 +37,7 @@ def stepped_clock(directory: Path) -> tuple[Path, dict[str, str]]:
     return step, {"LD_PRELOAD": str(library), "STEPCLOCK": str(step)}
 
 
+@ANY_ENGINE
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_a_wall_clock_that_is_stepped_back_changes_nothing(training: Training) -> None:
@@ -102,6 +103,7 @@ def _no_space(act: Callable[[], object]) -> bool:
     return False
 
 
+@ANY_ENGINE
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_a_full_disk_under_journal_state_and_output_stops_nothing(training: Training) -> None:

@@ -18,7 +18,7 @@ from typing import Final
 import psutil
 import pytest
 
-from tests.faults.launcher.stepping_jobs import JOB, QUICK, TRAINEE, Training, training
+from tests.faults.launcher.stepping_jobs import ANY_ENGINE, JOB, QUICK, TRAINEE, Training, training
 from tests.support.pages import Answer, read_back
 from tests.support.waiting import wait_until
 
@@ -150,6 +150,7 @@ def test_every_host_may_be_replaced_one_by_one_or_at_once(training: Training) ->
     assert counts == list(range(1, len(counts) + 1))  # no step was lost or done twice
 
 
+@ANY_ENGINE
 @pytest.mark.alone
 @pytest.mark.soak
 @pytest.mark.timeout(300)
@@ -200,6 +201,7 @@ def test_a_host_whose_worker_crashes_each_time_it_joins_backs_off_and_the_rest_t
     training.check_steps()
 
 
+@ANY_ENGINE
 @pytest.mark.soak
 def test_a_host_that_comes_and_goes_every_second_costs_the_others_nothing(training: Training) -> None:
     training.set_hosts(f"{FIRST}:1")
@@ -221,6 +223,7 @@ def test_a_host_that_comes_and_goes_every_second_costs_the_others_nothing(traini
     training.check_uninterrupted(FIRST)
 
 
+@ANY_ENGINE
 @pytest.mark.soak
 def test_a_host_that_is_removed_before_its_newcomer_is_in_costs_the_others_nothing(training: Training) -> None:
     training.set_hosts(f"{FIRST}:1")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from hvd_elastic_ext.core.journal import Record
-from tests.faults.launcher.stepping_jobs import Training, training
+from tests.faults.launcher.stepping_jobs import ANY_ENGINE, Training, training
 from tests.support import marks
 from tests.support.nethosts import NetHosts
 from tests.support.pages import Answer, read_back
@@ -89,6 +89,7 @@ def test_a_silent_host_is_cut_off_and_returns_with_its_network_link(training: Tr
     assert "Traceback" not in process.stderr
 
 
+@ANY_ENGINE
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_unreachable_newcomers_interrupt_no_rank_and_join_when_they_can(

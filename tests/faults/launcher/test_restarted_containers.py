@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.launcher.spot import Cloud, Life
-from tests.faults.launcher.stepping_jobs import Training, training
+from tests.faults.launcher.stepping_jobs import ANY_ENGINE, Training, training
 from tests.faults.launcher.test_agent_faults import agent_of
 from tests.support.waiting import wait_until
 
@@ -49,6 +49,7 @@ def restart(life: Life, cloud: Cloud, died: float) -> None:
     cloud.publish()
 
 
+@ANY_ENGINE
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_a_restarted_container_costs_no_heartbeat_timeout_and_no_cooldown(training: Training, tmp_path: Path) -> None:

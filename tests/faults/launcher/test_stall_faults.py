@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.launcher.stepping_jobs import Training, training
+from tests.faults.launcher.stepping_jobs import ANY_ENGINE, Training, training
 from tests.support.pages import Answer, read_back, read_in_browser
 
 __all__ = ["training"]
@@ -63,6 +63,7 @@ def test_a_straggler_is_named_and_drained_and_costs_no_rank_a_step(training: Tra
     training.check_steps()
 
 
+@ANY_ENGINE
 @pytest.mark.soak
 def test_a_launcher_stopped_for_longer_than_the_heartbeat_timeout_blames_no_host(
     training: Training,

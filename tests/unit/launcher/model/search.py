@@ -14,7 +14,7 @@ from tests.unit.launcher.model.play import play, shrunk
 
 FIRST: Final = int(os.environ.get("HVD_TEST_SEED", "0"))
 """Seed of the first history. By default, each run on any machine plays the same histories."""
-COUNT: Final = int(os.environ.get("HVD_TEST_HISTORIES", "25000"))
+COUNT: Final = int(os.environ.get("HVD_TEST_HISTORIES", "20000"))
 """The number of histories in a soak test."""
 
 
