@@ -21,6 +21,7 @@ from hvd_elastic_ext.worker import stock
 from hvd_elastic_ext.worker.comms.current_world import local_rank, rank, size, with_horovod
 from hvd_elastic_ext.worker.data.global_batches import GlobalBatches
 from hvd_elastic_ext.worker.data.sampler import ElasticSampler
+from hvd_elastic_ext.worker.data.tensorflow_data import dataset
 from hvd_elastic_ext.worker.parts import tensorflow_parts
 from hvd_elastic_ext.worker.patches import horovod_hook
 from hvd_elastic_ext.worker.state.mixin import NOT_GIVEN, ElasticMixin, KeywordState
@@ -47,6 +48,7 @@ __all__ = [
     "TensorFlowState",
     "UsageError",
     "check_alive",
+    "dataset",
     "heartbeat",
     "init",
     "load_checkpoint",
