@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.publication import Publication
@@ -75,10 +77,10 @@ class ClusterMetrics:
     def __init__(self, clock: Clock, registry: CollectorRegistry) -> None:
         self._clock = clock
         self._asked: set[str] = set()
-        self._warned: set[tuple[str, str]] = set()
         self._pending: dict[str, float] = {}
         gauge, counter = _makers(registry)
-        self._warnings = gauge("warnings", "Pods under a warning, by who gave it and what follows", ["source", "class"])
+        self._warnings = _Warnings("Pods under a warning, by who gave it and what follows")
+        registry.register(self._warnings)
         self._age = gauge(
             "last_sync_age_seconds",
             "Seconds since all there is was certainly known; NaN before the first time",
@@ -114,11 +116,11 @@ class ClusterMetrics:
         """
         self._age.labels(resource).set_function(lambda: _age(self._clock, heard()))
 
-    def warnings(self, counts: Mapping[tuple[str, str], int]) -> None:
-        """Set how many pods are under a warning now, by ``(source, class)``. Pairs that ``counts`` lacks become 0."""
-        self._warned.update(counts)
-        for pair in self._warned:
-            self._warnings.labels(*pair).set(counts.get(pair, 0))
+    def count_warnings(self, counts: Callable[[], Mapping[tuple[str, str], int]]) -> None:
+        """Set what counts the pods under a warning, by ``(source, class)``. It is called whenever metrics are rendered.
+        A pair that it has returned before and lacks now is 0.
+        """
+        self._warnings.counts = counts
 
     def caused(self, causes: Iterable[tuple[str, float]]) -> None:
         """Remember the kind of each decided change, and when its event arrived; see :class:`DampingResult`."""
@@ -131,6 +133,23 @@ class ClusterMetrics:
         for change, at in self._pending.items():
             self._latency.labels(change).observe(max(0.0, now - at))
         self._pending.clear()
+
+
+class _Warnings(Collector):
+    """The gauge of warnings. They are counted when somebody reads them, because looks are far more frequent."""
+
+    def __init__(self, about: str) -> None:
+        self._about = about
+        self.counts: Callable[[], Mapping[tuple[str, str], int]] = dict
+        self._seen: frozenset[tuple[str, str]] = frozenset()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        counts = self.counts()
+        seen = self._seen = self._seen | counts.keys()
+        gauge = GaugeMetricFamily(f"{NAMESPACE}_warnings", self._about, labels=["source", "class"])
+        for pair in sorted(seen):
+            gauge.add_metric(pair, counts.get(pair, 0))
+        yield gauge
 
 
 class WriteMetrics:

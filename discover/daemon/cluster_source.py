@@ -163,6 +163,7 @@ class KubernetesSource:
         self._looks.start(changed)
         self._metrics.follow("pods", lambda: self._pods.status.in_sync_at)
         self._metrics.follow("nodes", lambda: self._nodes.status.in_sync_at)
+        self._metrics.count_warnings(self._warnings)
         if self._probe is not None:
             self._probe.start(self._looks.notify)
         self._lookups.start(self._looks.notify)
@@ -224,7 +225,6 @@ class KubernetesSource:
         self._probed(damping.to_probe, selection)
         self._evaluation = Evaluation(selection, damping, reason)
         self._metrics.caused(damping.causes)
-        self._metrics.warnings(warnings_of(selection.verdicts))
         if damping.relist:
             for each in (self._nodes, self._pods):
                 each.force_relist("most hosts fell silent at once: listing again")
@@ -252,6 +252,10 @@ class KubernetesSource:
                 return f"{each.where}: {each.status.problem}; keeping what was known of them"
             self._looks.wake_at(since)
         return ""
+
+    def _warnings(self) -> Mapping[tuple[str, str], int]:
+        latest = self._evaluation
+        return warnings_of(() if latest is None else latest.selection.verdicts)
 
     def _label_selector(self) -> str:
         """Return the label selector of the pods. Raises :class:`ApiError` if it must be read from the object

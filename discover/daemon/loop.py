@@ -124,8 +124,9 @@ def _describe(change: HostChange) -> str:
 
 
 def _leaving(publication: Publication, before: Publication | None) -> str:
-    known = frozenset(() if before is None else before.departing)
-    news = [each for each in publication.departing if each not in known]
+    known = {} if before is None else {each.host: each for each in before.departing}
+    # Most are the same objects as before.
+    news = [each for each in publication.departing if (old := known.get(each.host)) is not each and old != each]
     return ", ".join(f"{each.host} departing ({each.reason})" for each in news)
 
 

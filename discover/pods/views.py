@@ -133,6 +133,7 @@ class ClusterSnapshot:
     """All known pods and nodes."""
 
     pods: Mapping[Key, PodView]
+    """In order of their keys."""
     nodes: Mapping[str, NodeView] | None
     """None while the daemon may not read them."""
 

@@ -17,7 +17,7 @@ from typing import Protocol
 from discover.publish.overlap import Overlap
 from hvd_elastic_ext.core.errors import BadHosts, Permanent, Transient
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.core.publication import Publication, hosts_line, parse_hosts_text
+from hvd_elastic_ext.core.publication import Publication, parse_hosts_text, render_hosts_text
 
 
 class PublishFailed(Transient):
@@ -168,7 +168,7 @@ class HostsFile:
 
     def _write(self, hosts: HostSet) -> None:
         if hosts is not self._shown:
-            self._shown, self._text = hosts, "".join(map(hosts_line, hosts)).encode("ascii")
+            self._shown, self._text = hosts, render_hosts_text(hosts).encode("ascii")
         self._file.write(self._text)  # the file may have been changed or removed
 
 

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
+from typing import Final
 
 from discover.verdicts.verdicts import Selection
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.hosts import Host, HostSet
-from hvd_elastic_ext.core.publication import Departure, Publication
+from hvd_elastic_ext.core.publication import Publication
 
 LOG = logging.getLogger("hvd-discover")
 
 ENDED = ("Failed", "Succeeded")
 """Phases of pods in which no container runs any more."""
+
+_name: Final = attrgetter("name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +69,16 @@ def overlap(
     reader may still use, unless no host of that list is ``alive``.
     """
     kept: list[Host] = []
+    there: Set[str] = wanted.by_name.keys()
     for old in still_valid(now, shown, stand=stand):
-        if not _share_one(old.hosts, wanted, kept):
+        if there.isdisjoint(map(_name, old.hosts)):  # it compares until it finds one, usually the first
             kept += _survivor([host for host in old.hosts if alive(host)], left)
+            there = {*wanted.by_name, *map(_name, kept)}
     if not kept:
         return wanted, ""
     names = " ".join(host.name for host in kept)
     why = "there is no other host yet" if not wanted else "the new ones have to stand beside it for a while"
     return HostSet((*kept, *wanted)), f"{names} stays in the hosts file, for stock Horovod: {why}"
-
-
-def _share_one(old: HostSet, wanted: HostSet, kept: list[Host]) -> bool:
-    """Whether ``old`` has a host in common with ``wanted`` or ``kept``. Usually the first comparison finds one."""
-    also = {host.name for host in kept}
-    return any(host.name in wanted or host.name in also for host in old)
 
 
 def still_valid(now: float, shown: tuple[PublishedHosts, ...], *, stand: float) -> tuple[PublishedHosts, ...]:
@@ -130,10 +130,11 @@ class Overlap:
         """Write the hosts of ``publication`` and those that are kept. ``before`` reads what the place shows."""
         if self._shown is None:  # readers may use what an earlier run wrote
             self._shown = (PublishedHosts(before(), -math.inf),)
-        left = {each.host: _left(each, self._clock.wall()) for each in publication.departing}
-        now = self._clock.mono()
-        shown = self._shown[-1].hosts
-        stand = self._limits.stand(max((time for name, time in left.items() if name in shown), default=math.inf))
+        now, wall = self._clock.mono(), self._clock.wall()
+        ends = {each.host: each.deadline for each in publication.departing}
+        left = {name: math.inf if end is None else end - wall for name, end in ends.items()}
+        going = left.keys() & self._shown[-1].hosts.by_name.keys()
+        stand = self._limits.stand(max((left[name] for name in going), default=math.inf))
         hosts, reason = overlap(now, self._shown, publication.hosts, stand=stand, alive=self._alive, left=left)
         write(hosts)
         past = still_valid(now, self._shown, stand=stand)
@@ -145,7 +146,3 @@ class Overlap:
         if reason != self._reason:
             self._reason = reason
             LOG.info("hosts file: %s", reason or "the last survivor is dropped")
-
-
-def _left(departure: Departure, wall: float) -> float:
-    return math.inf if departure.deadline is None else departure.deadline - wall

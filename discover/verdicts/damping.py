@@ -125,7 +125,7 @@ def decide_published(
     """Decide which hosts of a selection are published: ``(result, reason)``. ``now`` is in monotonic seconds."""
     pods = _Pods.of(facts, state)
     silent, damped = _dampen(now, state, pods, limits=limits)
-    named, clashes = _unique(pods, damped, state, facts.answers)
+    named, clashes = _unique(pods, damped, state, facts)
     pods.addable = {uid: verdict for uid, verdict in pods.addable.items() if uid in named}
     since = now if state.looking_since is None else state.looking_since
     gathering = _or(state.gathering, now) if pods.addable else None
@@ -135,7 +135,9 @@ def decide_published(
     # The first publication includes all hosts that are admitted by then, so that no second one follows at once.
     added = bool(pods.addable) and started and (ripe or not state.started)
     waiting = {} if added else pods.addable
-    published: Mapping[str, Host] = {uid: host for uid, host in named.items() if uid not in waiting}
+    published: Mapping[str, Host] = named
+    if waiting:
+        published = {uid: host for uid, host in named.items() if uid not in waiting}
     if published == state.published:
         published = state.published  # the same object: then the observation is the same one, too
     after = DampingState(
@@ -171,7 +173,7 @@ def decide_published(
 class _Pods:
     """The pods that may be hosts, in groups, in order of their keys; by UID except in ``to_probe`` and ``notes``."""
 
-    kept: dict[str, Verdict] = field(default_factory=dict)
+    kept: dict[str, Host] = field(default_factory=dict)
     """Published and usable."""
     usable: dict[str, Verdict] = field(default_factory=dict)
     """Usable and new."""
@@ -189,23 +191,25 @@ class _Pods:
     @classmethod
     def of(cls, facts: DampingFacts, state: DampingState) -> _Pods:
         """Group the verdicts of a selection."""
-        made, before, usable = cls(), state.published, Grade.USABLE
+        made, before = cls(), state.published
+        kept, usable, absent, unfit, leaving = made.kept, Grade.USABLE, Grade.ABSENT, Grade.UNFIT, Grade.LEAVING
+        told = {} if state.observation is None else {each.host: each for each in state.observation.departing}
         for verdict in facts.selection.verdicts:
-            uid, grade = verdict.pod.uid, verdict.grade
-            if grade is usable and uid in before:  # nearly all of them
-                made.kept[uid] = verdict
+            uid, grade, host = verdict.pod.uid, verdict.grade, verdict.host
+            if grade is usable and host is not None and uid in before:  # nearly all of them
+                kept[uid] = host
             elif grade is usable:
                 if made._known(verdict, state):
-                    made.kept[uid] = verdict
+                    kept[uid] = _host(verdict)
                 else:
                     made.newcomer(verdict, facts.answers)
-            elif grade is Grade.ABSENT:
+            elif grade is absent:
                 if made._known(verdict, state) or uid in before or uid in state.silent:
                     made.silent[uid] = verdict
-            elif grade is not Grade.UNFIT and verdict.host is not None:
-                if grade is Grade.LEAVING:
+            elif grade is not unfit and host is not None:
+                if grade is leaving:
                     made._known(verdict, state)
-                made.departures.append(Departure(verdict.host.name, verdict.reason, verdict.deadline))
+                made.departures.append(_departure(verdict, host, told.get(host.name)))
         return made
 
     def _known(self, verdict: Verdict, state: DampingState) -> bool:
@@ -231,6 +235,13 @@ class _Pods:
         return any(probe_key(host) not in answers.refused for host in self.to_probe)
 
 
+def _departure(verdict: Verdict, host: Host, told: Departure | None) -> Departure:
+    """Return the departure of a host that leaves or has left: ``told``, what the last look had of it, if that holds."""
+    if told is not None and told.reason == verdict.reason and told.deadline == verdict.deadline:
+        return told
+    return Departure(host.name, verdict.reason, verdict.deadline)
+
+
 def _dampen(
     now: float, state: DampingState, pods: _Pods, *, limits: DampingLimits
 ) -> tuple[dict[str, float], list[Verdict]]:
@@ -248,29 +259,32 @@ def _dampen(
 
 
 def _unique(
-    pods: _Pods, damped: Iterable[Verdict], state: DampingState, answers: ProbeResults
+    pods: _Pods, damped: Iterable[Verdict], state: DampingState, facts: DampingFacts
 ) -> tuple[dict[str, Host], dict[Key, str]]:
     """Return the hosts to publish or to add by UID, and notes on pods whose host name another pod has.
 
     Each name occurs once: the first pod keeps it, published ones before silent and new ones. A published pod that loses
     its name is a new one from this look on, as the next look will find it.
     """
-    verdicts = {**pods.kept, **{verdict.pod.uid: verdict for verdict in damped}, **pods.addable}
+    every = dict(pods.kept)
     # A silent pod may have no host of its own now: it keeps the one under which it was published.
-    every = {uid: verdict.host or state.published[uid] for uid, verdict in verdicts.items()}
+    every.update((uid := verdict.pod.uid, verdict.host or state.published[uid]) for verdict in damped)
+    every.update((uid, _host(verdict)) for uid, verdict in pods.addable.items())
     if len({host.name for host in every.values()}) == len(every):
         return every, {}
+    verdicts = {verdict.pod.uid: verdict for verdict in facts.selection.verdicts}
     hosts: dict[str, Host] = {}
     owners: dict[str, Key] = {}
     clashes: dict[Key, str] = {}
-    for uid, verdict in verdicts.items():
-        host, key = every[uid], verdict.pod.key
+    for uid, host in every.items():
+        key = verdicts[uid].pod.key
         owner = owners.setdefault(host.name, key)
         if owner == key:
             hosts[uid] = host
             continue
         if uid in pods.kept:
-            pods.newcomer(pods.kept.pop(uid), answers)
+            del pods.kept[uid]
+            pods.newcomer(verdicts[uid], facts.answers)
         if uid not in pods.usable or uid in pods.addable:
             clashes[key] = f"not added: pod {owner} has the host name {host.name}, too"
     return hosts, clashes

@@ -239,22 +239,17 @@ class NodeSignalTracker:
         self._missed: dict[str, float] = {}
         """Since when nodes have been unknown, in Unix seconds."""
 
-    def of(self, name: str) -> NodeSignals:
-        """Return the signals of the node ``name``; :data:`NO_SIGNALS` if that node is not followed."""
-        known = self._held.get(name)
-        return NO_SIGNALS if known is None else known[1]
-
     def follow(
         self, now: float, nodes: Mapping[str, NodeView] | None, *, used: Iterable[str], exists: Mapping[str, bool]
-    ) -> None:
-        """Look at the ``nodes``. ``now`` is in Unix seconds.
+    ) -> dict[str, NodeSignals]:
+        """Look at the ``nodes``; return the signals of those that are followed, by name. ``now`` is in Unix seconds.
 
         ``nodes``: None if the daemon may not read them. ``used``: nodes that pods run on. ``exists``: see
         :meth:`discover.verdicts.verdicts.Selector.select`.
         """
         if nodes is None:
             self._held, self._missed = {}, {}
-            return
+            return {}
         held: dict[str, tuple[NodeView | None, NodeSignals]] = {}
         missed: dict[str, float] = {}
         for name in used:
@@ -271,6 +266,7 @@ class NodeSignalTracker:
             else:
                 held[name] = (node, self._signals_of(now, name, node, before or (None, NO_SIGNALS)))
         self._held, self._missed = held, missed
+        return {name: signals for name, (_, signals) in held.items()}
 
     def missing(self, now: float) -> tuple[float | None, tuple[str, ...]]:
         """Return when the next node will have been missing for too long, None without one, and which nodes have been.
@@ -329,17 +325,6 @@ class _Judged:
     """The signals of the pod itself, with the times at which they were first seen."""
     verdict: Verdict
 
-    def holds(self, pod: PodView, signals: NodeSignals, job: JobView | None) -> bool:
-        """Whether the verdict still holds. Most pods are the same objects as before; after a list they may only be
-        equal.
-        """
-        if self.signals is not signals or self.job is not job:
-            return False
-        if self.pod is not pod and self.pod != pod:
-            return False
-        self.pod = pod
-        return True
-
 
 _RUNNING: Final = ("Running", "Unknown")
 
@@ -357,7 +342,8 @@ class Selector:
         self._table = table
         self._job: JobView | None = None
         self._of_job: tuple[ActiveSignal, ...] = ()
-        self._judged: dict[Key, _Judged] = {}
+        self._judged: dict[str, _Judged] = {}
+        """By UID."""
         self._nodes = NodeSignalTracker(table)
 
     def select(
@@ -373,30 +359,29 @@ class Selector:
         ``wall_now`` is in Unix seconds. ``node_exists``: whether nodes of :attr:`Selection.missing` exist, as far as it
         is known; False if the server has answered 404. ``job``: the object above the pods, if it can be read.
         """
-        pods = snapshot.pods
+        pods, judged = snapshot.pods, self._judged
         used = {pod.node for pod in pods.values() if pod.node and pod.phase in _RUNNING}
-        self._nodes.follow(wall_now, snapshot.nodes, used=used, exists=node_exists)
+        of_nodes = self._nodes.follow(wall_now, snapshot.nodes, used=used, exists=node_exists)
         if job != self._job:
             self._take_in(wall_now, job)
-        judged: dict[Key, _Judged] = {}
-        for key in sorted(pods):
-            pod, known = pods[key], self._judged.get(key)
-            signals = self._nodes.of(pod.node)
-            if known is None or not known.holds(pod, signals, self._job):
-                known = self._judge(wall_now, pod, signals, known)
-            judged[key] = known
-        self._judged = judged
-        return Selection(
-            _one_per_address(tuple(each.verdict for each in judged.values())), *self._nodes.missing(wall_now)
-        )
+        job = self._job
+        verdicts = []
+        for pod in pods.values():
+            known, signals = judged.get(pod.uid), of_nodes.get(pod.node, NO_SIGNALS)
+            if known is None or known.pod is not pod or known.signals is not signals or known.job is not job:
+                known = judged[pod.uid] = self._judge(wall_now, pod, signals, () if known is None else known.signs)
+            verdicts.append(known.verdict)
+        if len(judged) > len(pods):
+            for gone in judged.keys() - {pod.uid for pod in pods.values()}:
+                del judged[gone]
+        return Selection(_one_per_address(tuple(verdicts)), *self._nodes.missing(wall_now))
 
     def _take_in(self, now: float, job: JobView | None) -> None:
         same = job is not None and self._job is not None and job.uid == self._job.uid
         found = () if job is None else job_signals(job.labels, job.annotations, self._table)
         self._job, self._of_job = job, with_first_seen(found, "job", now, self._of_job if same else ())
 
-    def _judge(self, now: float, pod: PodView, signals: NodeSignals, known: _Judged | None) -> _Judged:
-        earlier = known.signs if known is not None and known.pod.uid == pod.uid else ()
+    def _judge(self, now: float, pod: PodView, signals: NodeSignals, earlier: tuple[ActiveSignal, ...]) -> _Judged:
         signs = with_first_seen(pod_signals(pod, self._table), "pod", now, earlier)
         verdict = verdict_of(pod, (*signs, *signals.signs, *self._of_job), self._rules, self._job)
         return _Judged(pod, signals, self._job, signs, verdict)

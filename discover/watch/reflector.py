@@ -128,6 +128,8 @@ class Reflector(Generic[V]):
         self._status = WatchStatus()
         self._version = ""
         self._known: dict[Any, V] = {}
+        self._sorted = True
+        """Whether :attr:`_known` is in order of its keys. A changed object keeps its place; a new one comes last."""
         self._shown: Mapping[Any, V] = MappingProxyType({})
         self._outdated = False
         """Whether :attr:`_shown` differs from :attr:`_known`."""
@@ -149,8 +151,12 @@ class Reflector(Generic[V]):
         return self._status
 
     def known(self) -> tuple[Mapping[Any, V], str]:
-        """Return all objects by their ``id``, and their version. The mapping is the same object until one changes."""
+        """Return all objects by their ``id``, in order of these, and their version. The mapping is the same object
+        until one of them changes.
+        """
         with self._lock:
+            if not self._sorted:
+                self._known, self._sorted = {id_: self._known[id_] for id_ in sorted(self._known)}, True
             if self._outdated:
                 self._shown, self._outdated = MappingProxyType(self._known.copy()), False
             return self._shown, self._version
@@ -210,7 +216,8 @@ class Reflector(Generic[V]):
             news = set(map(_identity, found)) ^ set(map(_identity, self._known.values()))
             self._check_silent_watch(len({uid for uid, _ in news}))
         with self._lock:
-            self._known, self._outdated = {view.id: view for view in found}, True
+            self._known = {view.id: view for view in found}
+            self._sorted, self._outdated = False, True
             self._version = version
         self._update(listed=True, hidden=False, in_sync_at=self._clock.mono(), problem="")
         self._changed(True)
@@ -288,6 +295,7 @@ class Reflector(Generic[V]):
             if news and gone:
                 del self._known[view.id]
             elif news:
+                self._sorted = self._sorted and known is not None
                 self._known[view.id] = view
             self._outdated = self._outdated or news
         self._advance(view.version)

@@ -186,21 +186,28 @@ def follow(
     ``newcomers``: another sort key for newcomers.
     """
     current = now if isinstance(now, HostSet) else HostSet(tuple(now))
-    staying: dict[str, Host] = {}
+    there = current.by_name
+    staying: list[Host] = []
     gone: list[str] = []
     grown: list[str] = []
     shrunk: list[str] = []
-    for old in before:
-        host = current.get(old.name)
-        if host is None or not (old is host or old.same_life(host)):
-            gone.append(old.name)
-            continue
-        staying[host.name] = host
-        if host.slots != old.slots:
-            (grown if host.slots > old.slots else shrunk).append(old.name)
-    fresh = [host for host in current if host.name not in staying]
+    for old in before.hosts:
+        name = old.name
+        host = there.get(name)
+        if host is old:  # nearly all of them
+            staying.append(host)
+        elif host is None or not old.same_life(host):
+            gone.append(name)
+        else:
+            staying.append(host)
+            if host.slots != old.slots:
+                (grown if host.slots > old.slots else shrunk).append(name)
+    fresh: list[Host] = []
+    if len(staying) < len(there):
+        stay = {host.name for host in staying}
+        fresh = [host for name, host in there.items() if name not in stay]
     if newcomers is not None:
         fresh.sort(key=newcomers)
     change = HostChange(tuple(host.name for host in fresh), tuple(gone), tuple(grown), tuple(shrunk))
-    ordered = (*staying.values(), *fresh)
+    ordered = (*staying, *fresh)
     return (current if ordered == current.hosts else HostSet(ordered)), change

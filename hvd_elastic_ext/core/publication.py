@@ -174,12 +174,7 @@ def parse_hosts_option(value: str, *, where: str, default_slots: int | None = No
 
 def render_hosts_text(hosts: Iterable[Host]) -> str:
     """Write the hosts file: bare ``host:slots`` lines, empty for no hosts."""
-    return "".join(map(hosts_line, hosts))
-
-
-def hosts_line(host: Host) -> str:
-    """Write one line of it."""
-    return f"{host.name}:{host.slots}\n"
+    return "".join([f"{host.name}:{host.slots}\n" for host in hosts])
 
 
 def to_json(publication: Publication) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from discover.pods.views import ClusterSnapshot, NodeView, PodView, node_view, pod_view
+from discover.pods.views import ClusterSnapshot, Key, NodeView, PodView, node_view, pod_view
 from tests.support.kube import bodies
 
 NOW = 1_767_225_600.0
@@ -35,7 +35,8 @@ def node(
 def picture(pods: Iterable[PodView], nodes: Iterable[NodeView] | None = None) -> ClusterSnapshot:
     """All there is. Without ``nodes`` they may not be read."""
     return ClusterSnapshot(
-        {each.key: each for each in pods}, None if nodes is None else {each.key.name: each for each in nodes}
+        _in_order({each.key: each for each in pods}),
+        None if nodes is None else {each.key.name: each for each in nodes},
     )
 
 
@@ -54,4 +55,8 @@ def changed(
             pods.pop(each.key, None)
         else:
             nodes.pop(each.key.name, None)
-    return ClusterSnapshot(pods, None if there.nodes is None else nodes)
+    return ClusterSnapshot(_in_order(pods), None if there.nodes is None else nodes)
+
+
+def _in_order(pods: Mapping[Key, PodView]) -> dict[Key, PodView]:
+    return dict(sorted(pods.items(), key=lambda item: item[0]))

@@ -49,8 +49,10 @@ def test_the_age_of_what_is_known_grows_by_itself(numbers):
 
 
 def test_warnings_that_are_over_count_nothing(numbers):
-    numbers.cluster.warnings({("node", "imminent"): 3, ("pod", "imminent"): 1})
-    numbers.cluster.warnings({("node", "imminent"): 1})
+    counts = {("node", "imminent"): 3, ("pod", "imminent"): 1}
+    numbers.cluster.count_warnings(lambda: counts)
+    assert numbers.value('warnings{class="imminent",source="pod"}') == 1.0
+    counts = {("node", "imminent"): 1}
     assert numbers.value('warnings{class="imminent",source="node"}') == 1.0
     assert numbers.value('warnings{class="imminent",source="pod"}') == 0.0
 

@@ -158,6 +158,18 @@ def test_hosts_of_an_earlier_run_stay_where_a_new_one_would_not_be_added(rig):
     one.sees("a.j.n.svc")
 
 
+def test_pods_under_a_warning_are_counted_as_they_are_when_the_metrics_are_read(rig):
+    one = rig(pods=[TWO], nodes=[listing(5, {**healthy(), "spec": {"unschedulable": True}})])
+    one.source.resume(HostSet.of({"a.j.n.svc": 1, "b.j.n.svc": 1}))
+    warned = 'hvd_discover_warnings{class="advisory",source="node"}'
+    assert warned not in one.numbers
+    one.start()
+    one.sees("a.j.n.svc", "b.j.n.svc")
+    assert one.numbers[warned] == 2.0
+    one.cluster.of_nodes.news.append(event("MODIFIED", healthy(version=11)))
+    wait_until(lambda: (one.source.read(), one.numbers[warned] == 0.0)[1], what="no warning")
+
+
 def test_rule_06_a_server_that_is_away_leaves_what_was_known_in_doubt(rig):
     one = rig(pods=[TWO]).start()
     assert one.sees("a.j.n.svc", "b.j.n.svc").doubt == ""

@@ -109,6 +109,13 @@ def test_a_departure_alone_is_news():
     assert "b departing (drained)" in reason
 
 
+def test_a_departure_is_told_again_only_if_it_has_changed():
+    state = decide(0.0, known(a=1), Observation(HostSet.of({"a": 1}), (Departure("b", "spot"), Departure("c", "spot"))))
+    later = (Departure("b", "spot"), Departure("c", "spot", 20.0), Departure("d", "drained"))
+    _, reason = decide(1.0, state[0].state, Observation(HostSet.of({"a": 1}), later))
+    assert reason == "1 host, 1 slot; c departing (spot), d departing (drained)"
+
+
 def test_a_new_price_alone_is_news():
     (host,) = HostSet.of({"a": 1})
     state = decide(0.0, DaemonState("life"), Observation(HostSet((host,))))[0].state

@@ -289,6 +289,22 @@ def test_a_departure_is_told_with_its_deadline_for_as_long_as_the_pod_is_there()
     assert publishing.departing() == {}
 
 
+def test_a_departure_whose_reason_or_deadline_changes_is_told_anew_and_any_other_is_the_same_object():
+    publishing = running("a b c")
+    told = []
+    for reason, deadline in (("spot", 10.0), ("spot", 20.0), ("drained", 20.0), ("drained", None)):
+        going = verdict("b", Grade.LEAVING, deadline=deadline, reason=reason)
+        publishing.look(10.0, *pods("a"), going, verdict("c", Grade.LEAVING))
+        told.append(publishing.last.observation.departing)
+    assert [(b.reason, b.deadline) for b, _ in told] == [
+        ("spot", 10.0),
+        ("spot", 20.0),
+        ("drained", 20.0),
+        ("drained", None),
+    ]
+    assert len({id(c) for _, c in told}) == 1
+
+
 def test_of_two_pods_of_one_name_that_leave_the_earlier_deadline_is_told():
     both = [
         Verdict(verdict(f"p{deadline}").pod, Grade.LEAVING, "drained", Host("x", 1), deadline=deadline)

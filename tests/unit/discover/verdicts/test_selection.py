@@ -313,7 +313,7 @@ def test_only_what_changed_is_judged_again(monkeypatch: pytest.MonkeyPatch):
     looks = [
         ("everything is new", snapshot, 12),
         ("nothing has changed", snapshot, 0),
-        ("a list of the same", changed(snapshot, *(replace(each) for each in pods)), 0),
+        ("a list of the same", picture(pods, (snapshot.nodes or {}).values()), 0),
         ("a pod has changed", changed(snapshot, pod("w-5", node="node-1", version=2, phase="Pending")), 1),
         ("a node has a new version only", changed(snapshot, node("node-2", version=2)), 1),
         ("a node is going", changed(snapshot, node("node-2", version=3, taints=[GOING])), 4),

@@ -95,6 +95,24 @@ def test_what_is_known_is_the_same_mapping_until_an_object_changes(manual_clock)
     assert len({id(each) for each in known}) == 4
 
 
+def test_what_is_known_is_in_order_whenever_an_object_has_come(manual_clock):
+    known = []
+    rig = Rig(manual_clock, listing(10, pod("c", 3), pod("a", 4)))
+
+    def look() -> None:
+        known.append("".join(key.name for key in rig.reflector.known()[0]))
+
+    changes = [
+        event("ADDED", pod("b", 12)),
+        event("MODIFIED", pod("a", 13)),
+        event("DELETED", pod("a", 14)),
+        event("ADDED", pod("a", 15)),
+    ]
+    rig.script.answers.append([look, *(each for change in changes for each in (change, look))])
+    rig.turns(2)
+    assert known == ["ac", "abc", "abc", "bc", "abc"]
+
+
 def test_rule_01_an_error_within_the_stream_that_says_expired_leads_to_one_list(manual_clock):
     rig = Rig(manual_clock, TWO, [LIVE, error(410, reason="Expired")], TWO, [LIVE])
     rig.turns(1)
