@@ -177,10 +177,18 @@ def _tensorflow(answer: InterpreterReport, *, on: str) -> Iterator[Finding]:
     suffer, so nothing here is an error."""
     why, version = _failure(answer, "tensorflow")
     if why is not None:
-        yield Finding("warning", f"{on}TensorFlow {version} cannot be imported", why, "pip install it again")
+        named = f"TensorFlow {version}" if version else "TensorFlow"  # unknown packages have it, too
+        yield Finding("warning", f"{on}{named} cannot be imported", why, "pip install it again")
         return
+    release = tuple(int(part) for part in str(version).split(".")[:2])
+    no_keras = f"{on}Keras 2 (tf-keras) is not installed"
+    keras = f"pip install --no-deps 'tf-keras=={release[0]}.{release[1]}.*', and TF_USE_LEGACY_KERAS=1 for the job"
     why, horovod = _failure(answer, TENSORFLOW)
     if why is not None:
+        if "Keras cannot be imported" in why:
+            reason = f"TF_USE_LEGACY_KERAS is set here, which takes Keras from there, so Horovod {horovod} finds none"
+            yield Finding("warning", no_keras, reason, keras)
+            return
         if "has not been built" in why:
             reason = "scripts that train with TensorFlow need that"
             yield Finding("note", f"{on}Horovod {horovod} is not for TensorFlow {version}", reason, BUILD_FOR_BOTH)
@@ -195,15 +203,13 @@ def _tensorflow(answer: InterpreterReport, *, on: str) -> Iterator[Finding]:
     else:
         reason = "elastic jobs form their worlds through Gloo"
         yield Finding("warning", f"{on}Horovod {horovod} has no Gloo for TensorFlow", reason, BUILD_FOR_BOTH)
-    release = tuple(int(part) for part in str(version).split(".")[:2])
     if release < FIRST_WITH_KERAS_3:
         return
-    if keras := answer.steps["tensorflow"].get("keras"):
-        yield Finding("ok", f"{on}Keras 2 (tf-keras {keras})", "a job with TF_USE_LEGACY_KERAS=1 uses it")
+    if found := answer.steps["tensorflow"].get("keras"):
+        yield Finding("ok", f"{on}Keras 2 (tf-keras {found})", "a job with TF_USE_LEGACY_KERAS=1 uses it")
     else:
         reason = f"TensorFlow {version} has Keras 3, whose optimizers Horovod's DistributedOptimizer does not know"
-        remedy = f"pip install --no-deps 'tf-keras=={release[0]}.{release[1]}.*', and TF_USE_LEGACY_KERAS=1 for the job"
-        yield Finding("warning", f"{on}Keras 2 (tf-keras) is not installed", reason, remedy)
+        yield Finding("warning", no_keras, reason, keras)
 
 
 def _failure(answer: InterpreterReport, step: str) -> tuple[str | None, str | None]:

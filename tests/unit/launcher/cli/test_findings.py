@@ -140,6 +140,11 @@ BROKEN = {
     "warning | Keras 2 (tf-keras) is not installed | Keras 3 | --no-deps 'tf-keras==2.21.*'": facts(
         answer=with_tensorflow({"keras": None})
     ),
+    "warning | Keras 2 (tf-keras) is not installed | LEGACY_KERAS is set here | --no-deps 'tf-keras==2.15.*'": facts(
+        answer=with_tensorflow(
+            {"version": "2.15.1", "keras": None}, {"error": "ImportError: Keras cannot be imported. Check that"}
+        )
+    ),
     "warning | Horovod 0.28.1 is for TensorFlow alone | train with torch | --with tensorflow": facts(
         answer=with_tensorflow(horovod={"error": "ImportError: it was built without PyTorch"})
     ),
