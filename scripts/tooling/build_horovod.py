@@ -6,6 +6,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,7 +23,7 @@ CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
 PINNED_TORCH = "2.13.0"
 PINNED_TENSORFLOW = "2.21.0"
 TENSORFLOW = "tensorflow-cpu" if platform.machine() == "x86_64" else "tensorflow"
-"""The package without code for CUDA; for other processors that is the usual one."""
+"""Its package without code for CUDA. For other processors than these, that is the usual one."""
 BUILD_REQUIREMENTS = ("pip", "setuptools", "wheel", "packaging")
 MEMORY_PER_COMPILER = 2 * 1024**3
 """Bytes. A translation unit with torch's headers takes up to 1.5 GB."""
@@ -30,15 +31,15 @@ MEMORY_PER_COMPILER = 2 * 1024**3
 
 @dataclass(frozen=True)
 class Request:
-    """Which wheel is wanted."""
+    """Which wheel is wanted: for torch, for TensorFlow, or for both."""
 
     python: str
     mpi: bool = False
     cuda: bool = False
-    torch: str | None = None
-    """None takes the torch of `python`, else the pinned version."""
-    torch_index: str | None = None
     with_torch: bool = True
+    torch: str | None = None
+    """A version. None takes the torch of `python`, else the pinned version."""
+    torch_index: str | None = None
     with_tensorflow: bool = False
     tensorflow: str | None = None
     """As ``torch``."""
@@ -48,18 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run from the command line: 0 with the wheel's path as the last line of stdout, or 1 with a message."""
     raise_on_sigterm()
     options = parser().parse_args(arguments)
-    request = Request(
-        python=_program(options.python) if options.python else sys.executable,
-        mpi=options.with_mpi,
-        cuda=options.cuda,
-        torch=options.torch,
-        torch_index=options.torch_index or os.environ.get("TORCH_INDEX") or None,
-        with_torch="torch" not in options.without,
-        with_tensorflow="tensorflow" in options.with_ or options.tensorflow is not None,
-        tensorflow=options.tensorflow,
-    )
     try:
-        wheel = ensure_wheel(request)
+        wheel = ensure_wheel(asked(options))
         if options.out is not None:
             wheel = copy_to(wheel, invoked_from() / options.out)
     except ToolingError as error:
@@ -70,6 +61,25 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
     print(wheel)
     return 0
+
+
+def asked(options: argparse.Namespace) -> Request:
+    """Return the request of a command line. Raises ToolingError, one line, for frameworks that do not go together."""
+    with_tensorflow = options.with_ is not None or options.tensorflow is not None
+    if options.without is not None and options.torch is not None:
+        raise ToolingError(f"--torch {options.torch} and --without torch contradict each other; leave one out.")
+    if options.without is not None and not with_tensorflow:
+        raise ToolingError("--without torch leaves nothing to build for; give --with tensorflow, too.")
+    return Request(
+        python=_program(options.python) if options.python else sys.executable,
+        mpi=options.with_mpi,
+        cuda=options.cuda,
+        with_torch=options.without is None,
+        torch=options.torch,
+        torch_index=options.torch_index or os.environ.get("TORCH_INDEX") or None,
+        with_tensorflow=with_tensorflow,
+        tensorflow=options.tensorflow,
+    )
 
 
 def invoked_from() -> Path:
@@ -92,6 +102,8 @@ def parser() -> argparse.ArgumentParser:
         "Nothing is installed into PYTHON. Horovod needs numpy at run time and does not declare it: install it too.",
     )
     result.add_argument("--python", metavar="PY", help="the Python the wheel is for (default: python3)")
+    result.add_argument("--with", choices=["tensorflow"], dest="with_", help="for TensorFlow beside PyTorch")
+    result.add_argument("--without", choices=["torch"], help="not for PyTorch: for TensorFlow alone")
     result.add_argument(
         "--torch",
         metavar="VERSION",
@@ -102,17 +114,13 @@ def parser() -> argparse.ArgumentParser:
         "--torch-index", metavar="URL", help="package index to take that torch from (or set TORCH_INDEX)"
     )
     result.add_argument(
-        "--with", action="append", choices=["tensorflow"], default=[], dest="with_", help="for TensorFlow, too"
-    )
-    result.add_argument("--without", action="append", choices=["torch"], default=[], help="not for PyTorch")
-    result.add_argument(
         "--tensorflow",
         metavar="VERSION",
-        help=f"the TensorFlow to build against, as --torch (default: the one PY has, else {PINNED_TENSORFLOW}); "
+        help=f"the TensorFlow to build against, likewise (default: the one PY has, else {PINNED_TENSORFLOW}); "
         "means --with tensorflow",
     )
-    result.add_argument("--with-mpi", action="store_true", help="with MPI beside Gloo")
-    result.add_argument("--cuda", action="store_true", help="with NCCL for GPU tensors; needs nvcc and NCCL's headers")
+    result.add_argument("--with-mpi", action="store_true", help="MPI beside Gloo")
+    result.add_argument("--cuda", action="store_true", help="NCCL for GPU tensors; needs nvcc and NCCL's headers")
     result.add_argument("--out", metavar="DIR", help="copy the wheel to DIR and print that path instead")
     return result
 
@@ -125,13 +133,11 @@ def copy_to(wheel: Path, directory: Path) -> Path:
 
 def ensure_wheel(request: Request) -> Path:
     """Return the path of a wheel that fits the request, from the cache or newly built."""
-    if not (request.with_torch or request.with_tensorflow):
-        raise ToolingError("--without torch leaves nothing to build for; give --with tensorflow, too.")
     WheelCache(cache_directory(os.environ)).sweep()
     prerequisites.require(prerequisites.Purpose(python=request.python, mpi=request.mpi, cuda=request.cuda))
     interpreter = examine(request.python)
-    wanted = _missing_frameworks(interpreter, request)
-    return _wheel_with_its_own(wanted, interpreter, request) if wanted else _wheel_for(interpreter, request)
+    added = to_add(interpreter, request)
+    return _wheel_with(added, interpreter, request) if added else _wheel_for(interpreter, request)
 
 
 def fits(installed: str | None, wanted: str | None) -> bool:
@@ -141,35 +147,35 @@ def fits(installed: str | None, wanted: str | None) -> bool:
     return installed == wanted or ("+" not in wanted and installed.split("+")[0] == wanted)
 
 
-def _missing_frameworks(interpreter: Interpreter, request: Request) -> list[str]:
-    """Return what pip must install for the build, since the Python has another version or none."""
-    wanted = []
+def to_add(interpreter: Interpreter, request: Request) -> list[str]:
+    """Return what pip must install for the build: frameworks that the Python does not have, or in another version."""
+    torch, tensorflow = [], []
     if request.with_torch and not fits(interpreter.torch, request.torch):
-        wanted.append(f"torch=={request.torch or PINNED_TORCH}")
+        torch = [f"torch=={request.torch or PINNED_TORCH}"]
     if request.with_tensorflow and not fits(interpreter.tensorflow, request.tensorflow):
-        wanted.append(f"{TENSORFLOW}=={request.tensorflow or PINNED_TENSORFLOW}")
-    return wanted
+        tensorflow = [f"{TENSORFLOW}=={request.tensorflow or PINNED_TENSORFLOW}"]
+    # A TensorFlow that the Python has is used with the numpy that it has there: many work with no other.
+    numpy = ["numpy"] if tensorflow or not request.with_tensorflow else []
+    return [*torch, *tensorflow, *numpy] if torch or tensorflow else []
 
 
-def _wheel_with_its_own(wanted: list[str], interpreter: Interpreter, request: Request) -> Path:
-    names = " and ".join(each.replace("==", " ") for each in wanted)
-    say(f"{interpreter.path} has {_frameworks(interpreter)}.")
-    say(f"Downloading {names} and numpy into a temporary environment; {interpreter.path} stays as it is.")
+def _wheel_with(added: list[str], interpreter: Interpreter, request: Request) -> Path:
+    had = [f"torch {interpreter.torch}" if interpreter.torch else "no torch"] if request.with_torch else []
+    if request.with_tensorflow:
+        had.append(f"TensorFlow {interpreter.tensorflow}" if interpreter.tensorflow else "no TensorFlow")
+    names = in_words([each.replace("==", " ") for each in added])
+    say(f"{interpreter.path} has {in_words(had)}.")
+    say(f"Downloading {names} into a temporary environment; {interpreter.path} stays as it is.")
     # Not in /tmp, which may be small, or in memory: torch with CUDA takes 8 GB.
-    with WheelCache(cache_directory(os.environ)).work_folder("torch") as directory:
+    with WheelCache(cache_directory(os.environ)).work_folder("frameworks") as directory:
         environment = directory / "venv"
         make_environment(environment, interpreter.path, log=directory / "venv.log")
         index = ["--extra-index-url", request.torch_index] if request.torch_index else []
-        pinned = {f"torch=={PINNED_TORCH}", f"{TENSORFLOW}=={PINNED_TENSORFLOW}"}
-        constraints = ["-c", str(CONSTRAINTS)] if pinned.issuperset(wanted) else []
-        pip_install(environment, [*constraints, *index, *wanted, "numpy"], label=f"Installing {names}")
-        add_to_path(environment, interpreter.site)  # the other framework may be there
+        pinned = {f"torch=={PINNED_TORCH}", f"{TENSORFLOW}=={PINNED_TENSORFLOW}", "numpy"}
+        constraints = ["-c", str(CONSTRAINTS)] if pinned.issuperset(added) else []
+        pip_install(environment, [*constraints, *index, *added], label=f"Installing {names}")
+        add_to_path(environment, interpreter.site)  # a framework that is not added is there
         return _wheel_for(examine(str(environment / "bin/python")), request)
-
-
-def _frameworks(interpreter: Interpreter) -> str:
-    torch = f"torch {interpreter.torch}" if interpreter.torch else "no torch"
-    return f"{torch} and {f'TensorFlow {interpreter.tensorflow}' if interpreter.tensorflow else 'no TensorFlow'}"
 
 
 def _wheel_for(interpreter: Interpreter, request: Request) -> Path:
@@ -193,14 +199,19 @@ def _wheel_for(interpreter: Interpreter, request: Request) -> Path:
 def built_for(facts: WheelFacts) -> str:
     """Return the frameworks of a wheel, in words."""
     named = {"torch": facts.torch, "TensorFlow": facts.tensorflow}
-    return " and ".join(f"{name} {version}" for name, version in named.items() if version is not None)
+    return in_words([f"{name} {version}" for name, version in named.items() if version is not None])
+
+
+def in_words(names: Sequence[str]) -> str:
+    """Return a list as in a sentence: "a, b and c"."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def _build(work: Path, interpreter: Interpreter, request: Request, *, facts: WheelFacts, log: Path) -> Path:
     jobs = parallel_jobs(len(os.sched_getaffinity(0)), _available_memory())
     say(f"Building Horovod {HOROVOD_VERSION} for {built_for(facts)} with {jobs} parallel compilers.")
-    time = "5 to 25" if request.with_tensorflow else "2 to 8"
-    say(f"This takes {time} minutes on two cores, half of them in the last file, and happens once.")
+    minutes = "4 to 25" if request.with_tensorflow else "2 to 8"
+    say(f"This takes {minutes} minutes on two cores, half of them in the last files, and happens once.")
     venv = work / "venv"
     make_environment(venv, interpreter.path, log=work / "venv.log")
     source = unpack(_sdist(venv), work)

@@ -8,7 +8,8 @@ from pathlib import Path
 from .errors import ToolingError
 from .processes import clean_environment, output_of
 
-# Runs in that Python. It reads torch/version.py, since importing torch takes seconds. TensorFlow has several packages.
+# Runs in that Python. It reads torch/version.py, since importing torch takes seconds. TensorFlow comes in packages of
+# several names; of two on the path, Python imports the earlier one.
 _QUESTION = """
 import importlib.metadata, json, re, sys, sysconfig
 from pathlib import Path
@@ -20,17 +21,14 @@ try:
     torch = exact[1] if exact else found.version
 except importlib.metadata.PackageNotFoundError:
     torch = None
-def version_of(*names):
-    for name in names:
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            pass
-tensorflow = version_of("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-rocm", "tf-nightly")
+names = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-rocm", "tf-nightly")
+tensorflow = next((found.version for folder in sys.path for name in names
+    for found in importlib.metadata.distributions(name=name, path=[folder])), None)
 tag = sysconfig.get_config_var("SOABI") or "%s-%d%d" % (sys.implementation.name, *sys.version_info[:2])
 paths = sysconfig.get_paths()
+site = [folder for folder in sys.path if folder.endswith("-packages")] + [paths["purelib"], paths["platlib"]]
 print(json.dumps({"version": list(sys.version_info[:3]), "tag": tag, "torch": torch, "tensorflow": tensorflow,
-    "site": sorted({paths["purelib"], paths["platlib"]} | {p for p in sys.path if p.endswith("-packages")})}))
+    "site": list(dict.fromkeys(site))}))
 """
 
 
@@ -46,7 +44,7 @@ class Interpreter:
     tensorflow: str | None
     """Version of the TensorFlow it would import, None if it has none."""
     site: tuple[str, ...]
-    """Directories its packages are in."""
+    """Directories its packages are in, in the order in which it looks there."""
 
 
 def examine(python: str) -> Interpreter:

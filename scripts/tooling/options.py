@@ -19,8 +19,11 @@ class Parser(argparse.ArgumentParser):
         found, left = self.parse_known_args(args, namespace)
         if left and left[0].startswith("-"):
             word = left[0].partition("=")[0]
-            near = difflib.get_close_matches(word, self._option_string_actions, n=1, cutoff=0.0)[0]
-            self.error(f"{word} is not an option; did you mean {near}?")
+            meant = {name: name for name in self._option_string_actions}
+            for name, action in self._option_string_actions.items():
+                meant |= {f"{name}-{choice}": f"{name} {choice}" for choice in action.choices or ()}
+            near = difflib.get_close_matches(word, meant, n=1, cutoff=0.0)[0]
+            self.error(f"{word} is not an option; did you mean {meant[near]}?")
         if left:
             self.error(f"{left[0]!r} is one word too many; leave it out")
         return found

@@ -29,6 +29,7 @@ class Options:
     """"" is pip's own choice."""
     mpi: bool | None = None
     tensorflow: bool | None = None
+    """Beside torch."""
     python: str | None = None
 
     def over(self, earlier: "Options") -> "Options":
@@ -94,6 +95,8 @@ def decide(found: Found, wanted: Stamp) -> tuple[Action, str]:
         return Action.AFRESH, f"the tree was moved here from {found.stamp.root}"
     if found.stamp.options.python != wanted.options.python:
         return Action.AFRESH, f"another Python is wanted: {wanted.options.python}"
+    if found.stamp.options.tensorflow and not wanted.options.tensorflow:
+        return Action.AFRESH, "TensorFlow is not wanted any more"
     if found.stamp.options != wanted.options:
         return Action.UPDATE, "other options are wanted"
     if found.stamp.inputs != wanted.inputs:

@@ -30,7 +30,7 @@ OWN_NAME = "hvd-elastic-ext"
 EXTRAS = "dev,torch,mpi,kubernetes,checkpoint,dashboard,tracing,tensorboard"
 """Always with mpi4py: its wheel needs no compiler, and no MPI until it is used."""
 TF_KERAS = f"tf-keras=={PINNED_TENSORFLOW}"
-"""Keras 2, which Horovod's optimizers know. Its package asks for `tensorflow`, whatever other package is there."""
+"""Keras 2, whose optimizers Horovod wraps. It demands the package `tensorflow`, even where `tensorflow-cpu` is."""
 HOROVOD_NEEDS = ("cffi", "cloudpickle", "numpy", "packaging", "psutil", "pyyaml")
 
 
@@ -68,24 +68,38 @@ def parser() -> argparse.ArgumentParser:
     mpi = result.add_mutually_exclusive_group()
     mpi.add_argument("--with-mpi", action="store_true", default=None, help="build Horovod with MPI beside Gloo")
     mpi.add_argument("--without-mpi", action="store_false", dest="with_mpi", help="back to Gloo alone (the default)")
-    result.add_argument(
-        "--with", choices=["tensorflow"], dest="with_", help="install TensorFlow, too (or set WITH=tensorflow)"
+    more = result.add_mutually_exclusive_group()
+    more.add_argument(
+        "--with",
+        choices=["tensorflow"],
+        dest="with_",
+        help="TensorFlow beside PyTorch, and Horovod for both (or set WITH=tensorflow)",
     )
-    result.add_argument("--without", choices=["tensorflow"], help="back to PyTorch alone (the default)")
+    more.add_argument("--without", choices=["tensorflow"], help="back to PyTorch alone (the default)")
     result.add_argument("--python", metavar="PY", help="the Python to make .venv with (default: python3)")
     return result
 
 
 def chosen(parsed: argparse.Namespace, environment: dict[str, str]) -> Options:
-    """Return the options of a command line; TORCH_INDEX and WITH replace missing ones."""
+    """Return the options of a command line; TORCH_INDEX and WITH replace missing ones.
+
+    Raises ToolingError, one line, if WITH names what cannot be added.
+    """
     index = parsed.torch_index or environment.get("TORCH_INDEX") or None
     python = parsed.python and (shutil.which(parsed.python) or parsed.python)
-    wanted = parsed.with_ or environment.get("WITH", "")
-    if wanted not in ("", "tensorflow"):
-        raise ToolingError(f"WITH is {wanted!r}; what can be added is tensorflow.")
-    tensorflow = False if parsed.without else (True if wanted else None)
     torch_index = "" if index == "default" else index
-    return Options(torch_index=torch_index, mpi=parsed.with_mpi, tensorflow=tensorflow, python=python)
+    return Options(
+        torch_index=torch_index, mpi=parsed.with_mpi, tensorflow=_with_tensorflow(parsed, environment), python=python
+    )
+
+
+def _with_tensorflow(parsed: argparse.Namespace, environment: dict[str, str]) -> bool | None:
+    if parsed.with_ or parsed.without:
+        return parsed.with_ is not None
+    named = environment.get("WITH", "")
+    if named not in ("", "tensorflow"):
+        raise ToolingError(f"WITH is {named!r}; give WITH=tensorflow, or nothing to leave it as it was.")
+    return True if named else None
 
 
 def set_up(options: Options) -> None:
@@ -145,12 +159,12 @@ def _install(wanted: Stamp) -> None:
     options = wanted.options
     with _writing():
         _make_environment(options)
-    requirements = _requirements(options)
-    say(describe(_dry_run(requirements), own=OWN_NAME))
+    steps = _requirements(options)
+    planned = [package for requirements in steps for package in _dry_run(requirements).packages]
+    say(describe(Plan(tuple(planned)), own=OWN_NAME))
     with _writing():
-        pip_install(VENV, requirements, label="Installing packages")
-        if options.tensorflow:
-            pip_install(VENV, ["-c", str(CONSTRAINTS), "--no-deps", TF_KERAS], label="Installing tf-keras")
+        for requirements in steps:
+            pip_install(VENV, requirements, label="Installing packages")
     request = build_horovod.Request(python=str(PYTHON), mpi=bool(options.mpi), with_tensorflow=bool(options.tensorflow))
     wheel = build_horovod.ensure_wheel(request)
     with _writing():
@@ -175,17 +189,19 @@ def _make_environment(options: Options) -> None:
     make_environment(VENV, python, log=ROOT / ".venv.log")
 
 
-def _requirements(options: Options) -> list[str]:
+def _requirements(options: Options) -> list[list[str]]:
+    """Return pip's arguments, for one call after the other."""
     torch, index = f"torch=={PINNED_TORCH}", options.torch_index
     if index:
         torch = f"torch=={_version_on(index)}"
     chosen_index = ["--extra-index-url", index] if index else []
     tensorflow = [f"{TENSORFLOW}=={PINNED_TENSORFLOW}"] if options.tensorflow else []
-    return [
+    usual = [
         *("-c", str(CONSTRAINTS), "--no-build-isolation", "--upgrade-strategy", "only-if-needed"),
         *chosen_index,
         *(torch, *tensorflow, *HOROVOD_NEEDS, "-e", f"{ROOT}[{EXTRAS}]"),
     ]
+    return [usual, ["-c", str(CONSTRAINTS), "--no-deps", TF_KERAS]] if options.tensorflow else [usual]
 
 
 def _version_on(index: str) -> str:

@@ -11,6 +11,7 @@ module                 use
 ``waiting``            ``wait_until(lambda: value_or_false, what="the hosts file", timeout=10)`` returns the value
 ``clock``              ``ManualClock``: it moves only when told to
 ``processes``          ``with run_process([...], env={"A": "1"}) as p: p.wait_for("ready"); assert p.wait() == 0``
+``tensorflow``         ``@needs_tensorflow``: skipped without TensorFlow, and run by ``scripts/matrix-tensorflow``
 ``nethosts``           the fixture ``nethosts``: real hosts on one machine, with sshd; cut, freeze, kill them
 ``pytest_plugin``      the pytest plugin loaded by tests/conftest.py: leak checks, strict mode, fixtures
 =====================  ==========================================================================================

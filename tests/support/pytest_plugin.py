@@ -4,7 +4,7 @@
   (:mod:`tests.support.leaks`).
 * What a killed session left is removed when the next one starts (:mod:`tests.support.leftovers`).
 * ``HVD_TEST_STRICT=1`` turns skips into failures, except for a missing GPU, cluster, permission to make cgroups, or
-  program of ``ALLOWED_SKIPS``.
+  program of ``ALLOWED_SKIPS``; and for TensorFlow, where .venv was set up without it.
 * An ``async def`` test runs in an event loop of its own. Arguments that are async context managers are entered before.
 * ``@pytest.mark.gpu`` skips where there is no CUDA device.
 * Files with the longest tests run first, so that none of them is the last one of a run.
@@ -29,7 +29,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import leaks, leftovers, marks
+from tests.support import leaks, leftovers, marks, tensorflow
 from tests.support.clock import ManualClock
 
 STRICT = "HVD_TEST_STRICT"
@@ -237,10 +237,11 @@ def _strict(report: pytest.TestReport | pytest.CollectReport) -> None:
     """Turn a skip into a failure, unless it is allowed."""
     if os.environ.get(STRICT) != "1" or report.outcome != "skipped" or hasattr(report, "wasxfail"):
         return
-    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-    if not reason.removeprefix("Skipped: ").startswith(ALLOWED_SKIPS):
+    said = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    reason = said.removeprefix("Skipped: ")
+    if not (reason.startswith(ALLOWED_SKIPS) or (reason == tensorflow.MISSING and tensorflow.left_out())):
         report.outcome = "failed"
-        report.longrepr = f"skipped under {STRICT}=1: {reason.removeprefix('Skipped: ')}"
+        report.longrepr = f"skipped under {STRICT}=1: {reason}"
 
 
 @pytest.hookimpl(wrapper=True)

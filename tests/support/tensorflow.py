@@ -1,7 +1,7 @@
 """Tests that need TensorFlow, and a Horovod that was built for it, have the mark ``needs_tensorflow``.
 
-``scripts/matrix-tensorflow`` finds their files by that name. They import TensorFlow in a fixture or a test: other
-processes collect them, too, and its import takes seconds.
+``scripts/matrix-tensorflow`` finds their files by the import of this module. They import TensorFlow in a fixture or a
+test: other processes collect them, too, and its import takes seconds.
 """
 
 from __future__ import annotations

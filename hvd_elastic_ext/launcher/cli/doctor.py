@@ -37,6 +37,12 @@ OLDEST_PYTHON: Final = (3, 10)
 SMALL_SHARED_MEMORY: Final = 256 * 2**20
 FEW_OPEN_FILES: Final = 1024
 BUILD: Final = "hvd-elastic build-horovod builds a wheel for the torch that is installed; install it with pip"
+BUILD_FOR_BOTH: Final = (
+    "hvd-elastic build-horovod --with tensorflow builds a wheel for the torch and the TensorFlow that are installed; "
+    "install it with pip"
+)
+FIRST_WITH_KERAS_3: Final = (2, 16)
+"""The TensorFlow that has Keras 2 no longer in it."""
 Level = Literal["ok", "note", "warning", "error"]
 
 
@@ -78,7 +84,7 @@ def breaks_a_job(findings: Sequence[Finding]) -> bool:
 
 
 def interpreter(answer: InterpreterReport, *, on: str = "") -> Iterator[Finding]:
-    """Python, numpy, torch and Horovod of one machine; ``on`` is put before each, ``"h1: "`` or nothing."""
+    """Python and the libraries of one machine; ``on`` is put before each, ``"h1: "`` or nothing."""
     python = answer.steps.get("python")
     if python is None:
         output = answer.stderr or f"exit code {answer.code}"
@@ -96,6 +102,8 @@ def interpreter(answer: InterpreterReport, *, on: str = "") -> Iterator[Finding]
         else:  # it follows from an error above, so it is not one itself
             reason = f"the interpreter ended before, in {answer.crashed_in or 'an earlier step'}"
             yield Finding("note", f"{on}{step} was not checked", reason)
+    if "tensorflow" in answer.steps:
+        yield from _tensorflow(answer, on=on)
 
 
 def _python(version: str, *, on: str) -> Finding:
@@ -134,6 +142,10 @@ def _horovod(answer: InterpreterReport, *, on: str) -> Iterator[Finding]:
         reason = f"this release is tested with {HOROVOD} only"
         yield Finding("warning", f"{on}Horovod {version}", reason, BUILD)
     if why is not None:
+        if "without PyTorch" in why and _failure(answer, TENSORFLOW) == (None, version):
+            reason = "scripts that train with torch need a Horovod for it, too"
+            yield Finding("warning", f"{on}Horovod {version} is for TensorFlow alone", reason, BUILD_FOR_BOTH)
+            return
         yield Finding("error", f"{on}Horovod {version} cannot be imported", *_why_horovod_fails(answer, why))
         return
     step = answer.steps["horovod"]
@@ -141,22 +153,63 @@ def _horovod(answer: InterpreterReport, *, on: str) -> Iterator[Finding]:
         reason = "elastic jobs form their worlds through Gloo"
         yield Finding("error", f"{on}Horovod {version} has no Gloo", reason, f"HOROVOD_WITH_GLOO=1; {BUILD}")
     elif version == HOROVOD:
-        yield Finding("ok", f"{on}Horovod {version} with Gloo")
+        yield Finding("ok", f"{on}Horovod {version} with Gloo, for torch")
     if answer.steps.get("torch", {}).get("cuda") and not step.get("nccl"):
         reason = "there is a CUDA device, and gradients will travel through the CPU"
         yield Finding("warning", f"{on}Horovod has no NCCL", reason, "hvd-elastic build-horovod --cuda")
 
 
 def _why_horovod_fails(answer: InterpreterReport, why: str) -> tuple[str, str]:
+    remedy = BUILD_FOR_BOTH if TENSORFLOW in answer.steps else BUILD
     torch_broken = _failure(answer, "torch")[0] is not None
     if torch_broken:
         return "torch itself cannot be imported", "repair torch first, then run this command again"
     torch = answer.steps["torch"]["version"]
     if "undefined symbol" in why or "cannot open shared object" in why:
-        return f"it was built against another torch than {torch} ({why})", BUILD
+        return f"it was built against another torch than {torch} ({why})", remedy
     if "without PyTorch" in why:
-        return "it was built without PyTorch", f"HOROVOD_WITH_PYTORCH=1; {BUILD}"
-    return why, BUILD
+        return "it was built without PyTorch", f"HOROVOD_WITH_PYTORCH=1; {remedy}"
+    return why, remedy
+
+
+def _tensorflow(answer: InterpreterReport, *, on: str) -> Iterator[Finding]:
+    """What scripts that train with TensorFlow need, where Horovod and TensorFlow are installed: jobs with torch do not
+    suffer, so nothing here is an error."""
+    why, version = _failure(answer, "tensorflow")
+    if why is not None:
+        named = f"TensorFlow {version}" if version else "TensorFlow"  # unknown packages have it, too
+        yield Finding("warning", f"{on}{named} cannot be imported", why, "pip install it again")
+        return
+    release = tuple(int(part) for part in str(version).split(".")[:2])
+    no_keras = f"{on}Keras 2 (tf-keras) is not installed"
+    keras = f"pip install --no-deps 'tf-keras=={release[0]}.{release[1]}.*', and TF_USE_LEGACY_KERAS=1 for the job"
+    why, horovod = _failure(answer, TENSORFLOW)
+    if why is not None:
+        if "Keras cannot be imported" in why:
+            reason = f"TF_USE_LEGACY_KERAS is set here, which takes Keras from there, so Horovod {horovod} finds none"
+            yield Finding("warning", no_keras, reason, keras)
+            return
+        if "has not been built" in why:
+            reason = "scripts that train with TensorFlow need that"
+            yield Finding("note", f"{on}Horovod {horovod} is not for TensorFlow {version}", reason, BUILD_FOR_BOTH)
+            return
+        if "undefined symbol" in why or "cannot open shared object" in why:
+            why = f"it was built against another TensorFlow ({why})"
+        what = f"{on}Horovod {horovod} cannot be imported for TensorFlow {version}"
+        yield Finding("warning", what, why, BUILD_FOR_BOTH)
+        return
+    if answer.steps[TENSORFLOW].get("gloo"):
+        yield Finding("ok", f"{on}Horovod {horovod} with Gloo, for TensorFlow {version}")
+    else:
+        reason = "elastic jobs form their worlds through Gloo"
+        yield Finding("warning", f"{on}Horovod {horovod} has no Gloo for TensorFlow", reason, BUILD_FOR_BOTH)
+    if release < FIRST_WITH_KERAS_3:
+        return
+    if found := answer.steps["tensorflow"].get("keras"):
+        yield Finding("ok", f"{on}Keras 2 (tf-keras {found})", "a job with TF_USE_LEGACY_KERAS=1 uses it")
+    else:
+        reason = f"TensorFlow {version} has Keras 3, whose optimizers Horovod's DistributedOptimizer does not know"
+        yield Finding("warning", no_keras, reason, keras)
 
 
 def _failure(answer: InterpreterReport, step: str) -> tuple[str | None, str | None]:
@@ -311,6 +364,7 @@ def differences(there: InterpreterReport, here: InterpreterReport, *, on: str) -
         ("horovod", "Horovod", "error", "ranks of different releases do not understand one another"),
         ("hvd-elastic-ext", "hvd-elastic-ext", "error", "launcher and agent are parts of one release"),
         ("torch", "torch", "error", "Horovod and checkpoints are bound to one torch"),
+        ("tensorflow", "TensorFlow", "warning", "Horovod is bound to one TensorFlow"),
         (
             "python",
             "Python",
@@ -353,6 +407,8 @@ def _no_answer(host: HostFacts) -> Finding:
 
 
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - measured, not written to
+TENSORFLOW: Final = "horovod.tensorflow"
+"""The step about Horovod's library for TensorFlow; ``horovod`` is about the one for torch."""
 Steps = Mapping[str, Mapping[str, Any]]
 """By name, what an interpreter reports of each thing that it tried."""
 
@@ -422,7 +478,7 @@ PROBE: Final = r"""
 import sys
 if not sys.path[0]:  # the current directory: a json.py there is not Python's
     del sys.path[0]
-import json, os, socket, stat
+import importlib.util, json, os, socket, stat
 def say(step, **facts):
     sys.stdout.write("hvd-doctor " + json.dumps({"step": step, **facts}, allow_nan=False) + "\n")
     sys.stdout.flush()
@@ -452,6 +508,14 @@ def load_horovod():
     if not hasattr(hvd, "init"):
         raise ImportError("it was built without PyTorch")
     return {"version": horovod.__version__, "gloo": bool(hvd.gloo_built()), "nccl": bool(hvd.nccl_built())}
+def load_tensorflow():
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its own chatter is not why it fails
+    import tensorflow
+    return {"version": tensorflow.__version__}
+def load_horovod_tensorflow():
+    import horovod
+    import horovod.tensorflow as hvd
+    return {"version": horovod.__version__, "gloo": bool(hvd.gloo_built())}
 def load_ours():
     import hvd_elastic_ext
     return {"version": hvd_elastic_ext.__version__}
@@ -473,6 +537,10 @@ attempt("hvd-elastic-ext", load_ours, version=version("hvd-elastic-ext"))
 attempt("numpy", load_numpy, version=version("numpy"))
 attempt("torch", load_torch, version=version("torch"))
 attempt("horovod", load_horovod, version=version("horovod"))
+if all(map(importlib.util.find_spec, ("horovod", "tensorflow"))):  # its import takes seconds
+    found = version("tensorflow") or version("tensorflow-cpu")
+    attempt("tensorflow", load_tensorflow, version=found, keras=version("tf-keras"))
+    attempt("horovod.tensorflow", load_horovod_tensorflow, version=version("horovod"))
 say("done")
 """
 """The program that an interpreter reads from standard input. It reports each step before it tries it, so that a crash

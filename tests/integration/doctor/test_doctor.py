@@ -2,12 +2,14 @@
 
 import importlib.util
 import json
+import re
 import sys
 
 import pytest
 
 from hvd_elastic_ext.launcher.cli.doctor import run_probe
 from tests.support.processes import run_process
+from tests.support.tensorflow import needs_tensorflow
 
 DOCTOR = [sys.executable, "-m", "hvd_elastic_ext.cli", "doctor"]
 
@@ -37,9 +39,19 @@ def troubles(document):
 def test_it_sees_what_is_installed_here(tmp_path):
     code, document = examine("--local", cwd=tmp_path)
     seen = [f["what"] for f in document["findings"] if f["level"] == "ok"]
-    assert "Horovod 0.28.1 with Gloo" in seen
+    assert "Horovod 0.28.1 with Gloo, for torch" in seen
     assert f"Python {sys.version_info.major}.{sys.version_info.minor}.{sys.version_info.micro}" in seen
     assert any(what.startswith("torch 2.") for what in seen)
+    assert code == (0 if document["ok"] else 1)
+
+
+@needs_tensorflow
+def test_it_sees_tensorflow_and_keras_2(tmp_path):
+    code, document = examine("--local", cwd=tmp_path)
+    seen = "\n".join(f["what"] for f in document["findings"] if f["level"] == "ok")
+    found = re.search(r"^Horovod 0\.28\.1 with Gloo, for TensorFlow (2\.\d+)\.\d+$", seen, re.MULTILINE)
+    assert found is not None, document
+    assert (f"\nKeras 2 (tf-keras {found[1]}." in seen) == (found[1] != "2.15")
     assert code == (0 if document["ok"] else 1)
 
 
@@ -67,7 +79,7 @@ def test_hosts_are_told_apart_by_what_is_wrong_with_each(nethosts, tmp_path):
     seen = [f["what"] for f in document["findings"]]
     assert "h1: ssh works" in seen
     assert f"h1: hostname 'h1' resolves to {hosts['h1'].address}" in seen
-    assert "h1: Horovod 0.28.1 with Gloo" in seen
+    assert "h1: Horovod 0.28.1 with Gloo, for torch" in seen
     found = {f["what"]: f for f in troubles(document)}
     assert not [what for what in found if what.startswith("h1")]
     loopback = found["h2: hostname 'h2' resolves to 127.0.1.1"]

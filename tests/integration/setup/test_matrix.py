@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 MATRIX = ROOT / "scripts/matrix"
 TRAINING = ROOT / "scripts/matrix-training"
+TENSORFLOW = ROOT / "scripts/matrix-tensorflow"
 PYTHON = "python{}.{}".format(*sys.version_info)
 
 
@@ -56,7 +57,17 @@ def test_only_an_index_that_cannot_be_reached_is_a_network_error():
     assert not no_network("error: subprocess-exited-with-error")
 
 
-@pytest.mark.parametrize("matrix", [MATRIX, TRAINING], ids=lambda matrix: matrix.name)
+def test_both_ends_of_the_range_of_tensorflow_are_tried():
+    said = re.search(r'"tensorflow>=2\.(\d+),<2\.(\d+)"', (ROOT / "setup.py").read_text())
+    earlier = re.search(r"^TENSORFLOW=2\.(\d+)\.", TENSORFLOW.read_text(), re.MULTILINE)
+    later = re.search(r"^tensorflow==2\.(\d+)\.", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    assert said is not None
+    assert earlier is not None
+    assert later is not None
+    assert (int(earlier[1]), int(later[1]) + 1) == (int(said[1]), int(said[2]))
+
+
+@pytest.mark.parametrize("matrix", [MATRIX, TENSORFLOW, TRAINING], ids=lambda matrix: matrix.name)
 def test_a_matrix_without_any_python_fails(matrix: Path):
     environment = {**os.environ, "PYTHONS": "python3.0 python3.1"}
     done = subprocess.run([matrix], env=environment, capture_output=True, text=True, check=False)
@@ -89,7 +100,8 @@ def test_rule_30_both_ends_follow_an_api_server(client: str):
 @pytest.mark.soak
 @pytest.mark.timeout(1500)
 def test_a_fresh_environment_trains_through_a_kill_and_a_stop():
-    """Horovod's wheel comes from the cache, where the tests' own environment has it from, unless torch is another."""
+    """Horovod's wheel comes from the cache, where the tests' own environment has it from, unless torch is another, or
+    that has TensorFlow, too."""
     environment = {**os.environ, "PYTHONS": PYTHON, "PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
     done = subprocess.run([TRAINING], env=environment, capture_output=True, text=True, check=False)
     if "FAILED: Installing" in done.stderr and no_network(done.stderr):

@@ -83,6 +83,13 @@ def test_what_is_missing_for_a_build_is_one_line_and_not_a_traceback(tmp_path: P
     assert "Traceback" not in done.stderr
 
 
+def test_the_tool_for_horovod_gets_all_options(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "hvd_elastic_ext.cli", "build-horovod", "--without", "torch"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "give --with tensorflow, too" in done.stderr
+
+
 def test_the_package_carries_all_that_these_commands_look_for(monkeypatch: pytest.MonkeyPatch) -> None:
     told: dict[str, Any] = {}
     fake = SimpleNamespace(setup=told.update, find_packages=lambda include: [])

@@ -24,6 +24,7 @@ def facts() -> object:
         horovod="0.28.1",
         patch=1,
         torch="2.13.0+cpu",
+        tensorflow="2.21.0",
         python_tag="cpython-311-x86_64-linux-gnu",
         compiler="g++ (Debian 12.2.0-14) 12.2.0",
         libc="glibc 2.36",

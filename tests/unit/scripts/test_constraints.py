@@ -29,8 +29,8 @@ def pins(root: Path) -> dict[str, list[re.Match[str]]]:
 
 def requirements_of(root: Path) -> set[str]:
     """Every name that setup.py, the build system and the set-up scripts may ask pip for."""
-    from tooling.build_horovod import BUILD_REQUIREMENTS
-    from tooling.setup_tree import HOROVOD_NEEDS
+    from tooling.build_horovod import BUILD_REQUIREMENTS, TENSORFLOW
+    from tooling.setup_tree import HOROVOD_NEEDS, TF_KERAS
 
     calls = [node for node in ast.walk(ast.parse((root / "setup.py").read_text())) if isinstance(node, ast.Call)]
     keywords = {word.arg: word.value for call in calls for word in call.keywords}
@@ -39,13 +39,13 @@ def requirements_of(root: Path) -> set[str]:
         lines += extra
     build = re.search(r"^requires = (\[.*\])$", (root / "pyproject.toml").read_text(), re.M)
     assert build
-    lines += [*ast.literal_eval(build[1]), *BUILD_REQUIREMENTS, *HOROVOD_NEEDS, "horovod"]
+    lines += [*ast.literal_eval(build[1]), *BUILD_REQUIREMENTS, *HOROVOD_NEEDS, "horovod", TENSORFLOW, TF_KERAS]
     return {canonical(re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0]) for line in lines}
 
 
 def test_every_requirement_of_the_project_is_pinned(root: Path, pins: dict[str, list[re.Match[str]]]) -> None:
     named = requirements_of(root)
-    assert {"watchdog", "torch", "pytest", "wheel", "cffi", "tomli"} <= named
+    assert {"watchdog", "torch", "tensorflow", "tf-keras", "pytest", "wheel", "cffi", "tomli"} <= named
     assert named - set(pins) == set()
 
 
@@ -71,7 +71,10 @@ def test_a_package_with_two_lines_covers_every_python_once(pins: dict[str, list[
         assert sorted(line[3] or "" for line in lines) in ([""], ["<", ">="]), name
 
 
-def test_torch_is_the_version_the_tooling_pins(pins: dict[str, list[re.Match[str]]]) -> None:
-    from tooling.build_horovod import PINNED_TORCH
+def test_torch_and_tensorflow_are_the_versions_that_the_tooling_pins(pins: dict[str, list[re.Match[str]]]) -> None:
+    from tooling.build_horovod import PINNED_TENSORFLOW, PINNED_TORCH
+    from tooling.setup_tree import TF_KERAS
 
-    assert [line[2] for line in pins["torch"]] == [PINNED_TORCH]
+    pinned = {f"{name}=={line[2]}" for name, lines in pins.items() for line in lines}
+    tensorflow = {f"{name}=={PINNED_TENSORFLOW}" for name in ("tensorflow", "tensorflow-cpu")}
+    assert {f"torch=={PINNED_TORCH}", TF_KERAS, *tensorflow} <= pinned

@@ -36,6 +36,15 @@ def test_headers_include_what_gcc_13_does_not_bring_by_chance(source: Path) -> N
     assert "#include <string>\n" in told["horovod/common/group_table.h"]
 
 
+def test_the_file_about_xla_is_compiled_for_a_tensorflow_that_has_its_headers(source: Path) -> None:
+    apply_patches(source)
+    told = {patch.path: text for patch, text in zip(PATCHES, texts(source), strict=True)}
+    lines = [line.strip() for line in told["horovod/tensorflow/CMakeLists.txt"].splitlines()]
+    assert lines[1] == 'if (Tensorflow_VERSION VERSION_LESS "2.16")'
+    assert lines[2].endswith('/xla_mpi_ops.cc")')
+    assert lines[3] == "endif()"
+
+
 @pytest.mark.parametrize("index", range(len(PATCHES)))
 @pytest.mark.parametrize("times", [0, 2, None], ids=["never", "twice", "no file"])
 def test_a_file_that_a_change_does_not_fit_once_stops_all_changes(source: Path, index: int, times: int | None) -> None:

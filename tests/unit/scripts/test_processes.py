@@ -118,14 +118,28 @@ def test_the_build_sees_only_variables_of_the_key() -> None:
     assert built["CXXFLAGS"] == "-O1"
     assert built["PATH"] == "/venv/bin:/bin"
     assert built["MAKEFLAGS"] == "-j2"
-    assert built["HOROVOD_WITHOUT_MPI"] == "1"
     assert not {"HOROVOD_WITH_TENSORFLOW", "PYTHONPATH", "HOROVOD_GPU_OPERATIONS"} & set(built)
 
 
-def test_options_become_horovods_switches() -> None:
-    built = build_environment({}, venv=Path("/v"), request=Request(python="p", mpi=True, cuda=True), jobs=1)
-    assert built["HOROVOD_WITH_MPI"] == "1"
-    assert "HOROVOD_WITHOUT_MPI" not in built
+@pytest.mark.parametrize(
+    ("asked", "wanted"),
+    [
+        ({}, {"WITH_PYTORCH", "WITHOUT_TENSORFLOW", "WITHOUT_MPI"}),
+        ({"mpi": True}, {"WITH_PYTORCH", "WITHOUT_TENSORFLOW", "WITH_MPI"}),
+        ({"with_tensorflow": True}, {"WITH_PYTORCH", "WITH_TENSORFLOW", "WITHOUT_MPI"}),
+        ({"with_tensorflow": True, "with_torch": False}, {"WITHOUT_PYTORCH", "WITH_TENSORFLOW", "WITHOUT_MPI"}),
+    ],
+    ids=["torch", "MPI", "both", "TensorFlow"],
+)
+def test_options_become_horovods_switches(asked: dict[str, bool], wanted: set[str]) -> None:
+    built = build_environment({}, venv=Path("/v"), request=Request(python="p", **asked), jobs=1)
+    switches = {name.removeprefix("HOROVOD_") for name, value in built.items() if value == "1"}
+    assert switches == {*wanted, "WITH_GLOO", "WITHOUT_MXNET"}
+    assert "HOROVOD_GPU_OPERATIONS" not in built
+
+
+def test_with_cuda_horovod_uses_nccl() -> None:
+    built = build_environment({}, venv=Path("/v"), request=Request(python="p", cuda=True), jobs=1)
     assert built["HOROVOD_GPU_OPERATIONS"] == "NCCL"
 
 

@@ -1,5 +1,6 @@
 """One process builds a wheel once, and it appears complete or not at all."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -56,7 +57,7 @@ def build(work):
         sys.stdin.read()
     return work / "horovod.whl"
 
-facts = WheelFacts("0", 1, "t", "p", "c", "l", "m", None, None, ())
+facts = WheelFacts("0", 1, "t", None, "p", "c", "l", "m", None, None, ())
 print(WheelCache(Path(sys.argv[2])).get_or_build(facts, build), flush=True)
 """
 
@@ -104,10 +105,22 @@ def test_a_wheel_of_other_facts_is_named_with_what_differs(tmp_path: Path, facts
     cache = WheelCache(tmp_path)
     assert cache.why_not(facts) is None
     cache.get_or_build(facts, write_wheel)
-    cache.get_or_build(replace(facts, compiler="clang 15", mpi=None), write_wheel)
+    cache.get_or_build(replace(facts, compiler="clang 15", libc="musl 1.2", mpi=None), write_wheel)
     assert cache.why_not(replace(facts, patch=2)) == "our changes to its source, version 1, now 2"
     assert cache.why_not(replace(facts, mpi=None)) == "mpi mpirun (Open MPI) 4.1.4, now none"
     assert cache.why_not(replace(facts, torch="2.12.0")) is None
+    assert cache.why_not(replace(facts, tensorflow="2.15.1")) is None
+    assert cache.why_not(replace(facts, tensorflow=None)) is None
+
+
+def test_a_wheel_from_before_there_was_tensorflow_is_one_without_it(tmp_path: Path, facts: WheelFacts) -> None:
+    cache, alone = WheelCache(tmp_path), replace(facts, tensorflow=None)
+    beside = cache.get_or_build(alone, write_wheel).with_name("facts.json")
+    had = json.loads(beside.read_text())
+    del had["tensorflow"]
+    beside.write_text(json.dumps(had))
+    assert cache.why_not(replace(facts, patch=2)) is None
+    assert cache.why_not(replace(alone, patch=2)) == "our changes to its source, version 1, now 2"
 
 
 def test_a_second_process_says_that_it_waits_and_takes_the_first_ones_wheel(tmp_path: Path, root: Path) -> None:

@@ -19,7 +19,7 @@ def test_the_key_changes_with_every_fact(facts: WheelFacts, name: str) -> None:
 @given(st.lists(st.text(), min_size=2, max_size=2), st.lists(st.text(), min_size=2, max_size=2))
 def test_text_never_moves_from_one_fact_into_the_next(left: list[str], right: list[str]) -> None:
     def key(pair: list[str]) -> str:
-        return WheelFacts("0", 1, pair[0], pair[1], "c", "l", "m", None, None, ()).key()
+        return WheelFacts("0", 1, pair[0], pair[1], "p", "c", "l", "m", None, None, ()).key()
 
     assert (key(left) == key(right)) == (left == right)
 
@@ -37,4 +37,9 @@ def test_processor_features_are_those_that_horovod_compiles_for() -> None:
 def test_a_compiler_that_does_not_run_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler-here")
     with pytest.raises(ToolingError, match="no-such-compiler-here --version"):
-        wheel_key.facts_of_this_machine(torch="2.13.0", python_tag="x", mpi=False, cuda=False)
+        wheel_key.facts_of_this_machine(torch="2.13.0", tensorflow=None, python_tag="x", mpi=False, cuda=False)
+
+
+def test_each_tensorflow_has_a_key_of_its_own(facts: WheelFacts) -> None:
+    keys = {replace(facts, tensorflow=version).key() for version in ("2.15.1", "2.21.0", None)}
+    assert len(keys) == 3

@@ -242,6 +242,21 @@ def test_strict_mode_fails_skips_unless_a_gpu_or_a_cluster_is_missing(pytest_on,
         assert all(each in process.output for each in said)
 
 
+@pytest.mark.parametrize(("left_out", "code"), [(True, 0), (False, 1)], ids=["set up without", "it should be there"])
+def test_strict_mode_fails_without_tensorflow_unless_the_environment_was_set_up_so(pytest_on, left_out, code):
+    text = f"""
+        from tests.support import tensorflow
+        tensorflow.left_out = lambda: {left_out}
+
+        @pytest.mark.skipif(True, reason=tensorflow.MISSING)
+        def test_it():
+            pass
+    """
+    with pytest_on(text, HVD_TEST_STRICT="1") as process:
+        assert process.wait() == code, process.output
+        assert "needs TensorFlow: make test WITH=tensorflow" in process.output
+
+
 def test_a_file_that_skips_itself_fails_in_strict_mode(pytest_on):
     text = 'pytest.importorskip("no_such_module_anywhere")'
     with pytest_on(text, HVD_TEST_STRICT="1") as process:

@@ -33,6 +33,16 @@ def without(*steps, code=0, stderr="", trying=None, **changes):
     )
 
 
+def with_tensorflow(tensorflow=(), library=(), **changes):
+    """The answer of a healthy interpreter that has TensorFlow, too, with some facts changed."""
+    steps = answer(**changes).steps
+    more = {
+        "tensorflow": {"version": "2.21.0", "keras": "2.21.1", **dict(tensorflow)},
+        "horovod.tensorflow": {"version": "0.28.1", "gloo": True, **dict(library)},
+    }
+    return InterpreterReport({**steps, **more}, 0)
+
+
 HEALTHY = DoctorFacts(
     answer=answer(),
     compiler="/usr/bin/g++",
@@ -71,6 +81,23 @@ def test_a_healthy_machine_has_nothing_to_complain_of():
     assert not any(f.remedy for f in found)
 
 
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("2.15.1", ["Horovod 0.28.1 with Gloo, for TensorFlow 2.15.1"]),
+        ("2.16.0", ["Horovod 0.28.1 with Gloo, for TensorFlow 2.16.0", "Keras 2 (tf-keras 2.21.1)"]),
+        (None, []),
+    ],
+)
+def test_horovods_libraries_have_a_line_each_and_keras_2_has_one_where_tensorflow_lacks_it(version, said):
+    known = with_tensorflow({"version": version}) if version else answer()
+    what = [f.what for f in judge(facts(answer=known)) if f.level == "ok"]
+    assert [each for each in what if "Horovod" in each or "Keras" in each] == [
+        "Horovod 0.28.1 with Gloo, for torch",
+        *said,
+    ]
+
+
 NOT_INSTALLED = {"version": None, "error": "ModuleNotFoundError: No module named 'x'"}
 
 
@@ -98,6 +125,32 @@ BROKEN = {
     ),
     "error | cannot be imported | ValueError: odd | build-horovod": broken(horovod={"error": "ValueError: odd"}),
     "error | has no Gloo | through Gloo | HOROVOD_WITH_GLOO=1": broken(horovod={"gloo": False}),
+    "warning | TensorFlow 2.21.0 cannot be imported | libtensorflow | pip": facts(
+        answer=with_tensorflow({"error": "ImportError: libtensorflow"})
+    ),
+    "note | Horovod 0.28.1 is not for TensorFlow 2.21.0 | scripts that train with | --with tensorflow": facts(
+        answer=with_tensorflow(library={"error": "ImportError: Extension horovod.tensorflow has not been built: x.so"})
+    ),
+    "warning | Horovod 0.28.1 cannot be imported for TensorFlow 2.21.0 | another TensorFlow | --with tensorflow": facts(
+        answer=with_tensorflow(library={"error": "NotFoundError: mpi_lib.so: undefined symbol: _Z"})
+    ),
+    "warning | Horovod 0.28.1 has no Gloo for TensorFlow | through Gloo | --with tensorflow": facts(
+        answer=with_tensorflow(library={"gloo": False})
+    ),
+    "warning | Keras 2 (tf-keras) is not installed | Keras 3 | --no-deps 'tf-keras==2.21.*'": facts(
+        answer=with_tensorflow({"keras": None})
+    ),
+    "warning | Keras 2 (tf-keras) is not installed | LEGACY_KERAS is set here | --no-deps 'tf-keras==2.15.*'": facts(
+        answer=with_tensorflow(
+            {"version": "2.15.1", "keras": None}, {"error": "ImportError: Keras cannot be imported. Check that"}
+        )
+    ),
+    "warning | Horovod 0.28.1 is for TensorFlow alone | train with torch | --with tensorflow": facts(
+        answer=with_tensorflow(horovod={"error": "ImportError: it was built without PyTorch"})
+    ),
+    "error | Horovod 0.28.1 cannot be imported | built against another torch | --with tensorflow": facts(
+        answer=with_tensorflow(horovod={"error": "ImportError: x.so: undefined symbol: _Z"})
+    ),
     "warning | no NCCL | through the CPU | --cuda": broken(torch={"cuda": True}),
     "error | Horovod 0.28.1 cannot be imported | signal 11 | build": facts(
         answer=without("done", code=-11, trying="horovod")
@@ -234,6 +287,13 @@ def test_versions_that_differ_are_named_with_both(step, version, level, what):
     finding = next(f for f in judge(hosted(said=there)) if f.what == what)
     assert finding.level == level
     assert "there" in finding.remedy
+
+
+def test_another_tensorflow_on_a_host_is_named_with_both_versions():
+    there = with_tensorflow({"version": "2.15.1"}, python={"hostname": "h1", "addresses": ["10.0.0.2"]})
+    found = judge(dataclasses.replace(hosted(said=there), answer=with_tensorflow()))
+    [finding] = [f for f in found if f.level != "ok"]
+    assert (finding.level, finding.what) == ("warning", "h1: TensorFlow is 2.15.1, here it is 2.21.0")
 
 
 def test_horovod_is_needed_on_a_host_where_this_machine_has_it():

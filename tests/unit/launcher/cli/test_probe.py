@@ -7,6 +7,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.cli.doctor import SshAccess, resolve, run_probe, steps_in
+from tests.support.environments import linked_environment
 
 
 @pytest.fixture
@@ -29,15 +30,18 @@ QUICK = {
     "horovod_--init--": "__version__ = '9.8'",
     "torch": "__version__ = '9.9'\nclass cuda:\n    is_available = staticmethod(lambda: False)",
     "horovod_torch": "init = None\ndef gloo_built(): return 1\ndef nccl_built(): return 0",
+    "tensorflow": "__version__ = '9.6'",
+    "horovod_tensorflow": "def gloo_built(): return 1",
 }
 
 
 def test_a_whole_interpreter_answers_every_step(ask_with):
     answer = ask_with(**QUICK)
     assert answer.code == 0
-    assert list(answer.steps) == ["python", "hvd-elastic-ext", "numpy", "torch", "horovod", "done"]
-    assert [answer.steps[step]["version"] for step in ("numpy", "horovod", "torch")] == ["9.7", "9.8", "9.9"]
-    assert answer.steps["horovod"]["gloo"] is True
+    libraries = ["numpy", "torch", "horovod", "tensorflow", "horovod.tensorflow"]
+    assert list(answer.steps) == ["python", "hvd-elastic-ext", *libraries, "done"]
+    assert [answer.steps[step]["version"] for step in libraries] == ["9.7", "9.9", "9.8", "9.6", "9.8"]
+    assert answer.steps["horovod"]["gloo"] is answer.steps["horovod.tensorflow"]["gloo"] is True
     assert answer.crashed_in is None
     assert answer.hostname
 
@@ -51,6 +55,18 @@ def test_an_import_that_fails_is_told_with_its_words_on_one_line(ask_with):
 def test_a_horovod_without_torch_support_is_told(ask_with):
     answer = ask_with(**{**QUICK, "horovod_torch": "print('Warning!')"})
     assert "built without PyTorch" in answer.steps["horovod"]["error"]
+
+
+def test_a_horovod_without_support_for_tensorflow_is_told(ask_with):
+    answer = ask_with(**{**QUICK, "horovod_tensorflow": "raise ImportError('Extension has not been built')"})
+    assert answer.steps["horovod.tensorflow"]["error"] == "ImportError: Extension has not been built"
+    assert "done" in answer.steps
+
+
+def test_where_tensorflow_is_not_installed_nothing_is_said_of_it(tmp_path):
+    python = linked_environment(tmp_path, wanted=lambda name: False)
+    answer = run_probe([str(python), "-"])
+    assert list(answer.steps) == ["python", "hvd-elastic-ext", "numpy", "torch", "horovod", "done"]
 
 
 def test_an_import_that_kills_the_interpreter_names_itself(ask_with):
