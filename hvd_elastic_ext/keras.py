@@ -26,6 +26,7 @@ from horovod.tensorflow.keras.elastic import UpdateEpochStateCallback
 from hvd_elastic_ext import tensorflow as _tensorflow
 from hvd_elastic_ext.tensorflow import *  # noqa: F403 (all of it)
 from hvd_elastic_ext.tensorflow import TensorFlowKerasState
+from hvd_elastic_ext.worker.data.tensorflow_data import ForFit
 from hvd_elastic_ext.worker.state.public import no_such_name
 
 __all__ = [
@@ -74,7 +75,7 @@ class UpdateBatchStateCallback(_horovods.UpdateBatchStateCallbackImpl, tf.keras.
         """Shorten the first epoch by the batches that are done; the next ones have their whole length."""
         steps = self.steps_per_epoch = self.steps_per_epoch or self.params.get("steps")
         handler = _data_handler()
-        if steps and handler is not None:
+        if steps and handler is not None and not isinstance(handler._dataset, ForFit):  # that says itself what is left
             self.params["steps"] = handler._inferred_steps = steps - self._before
 
     def on_batch_end(self, batch: int, logs: Any = None) -> None:

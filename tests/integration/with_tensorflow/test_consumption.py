@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.integration.launcher.conftest import Launched, launched
+from tests.support.tensorflow import needs_tensorflow
 
 __all__ = ["launched"]
 
@@ -19,7 +19,7 @@ SCRIPT: Final = Path(__file__).with_name("consumption.py")
 SAMPLES: Final = 240
 
 
-@pytest.mark.skipif(find_spec("tensorflow") is None, reason="needs TensorFlow: make test WITH=tensorflow")
+@needs_tensorflow
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("way", ["loop", "fit"])

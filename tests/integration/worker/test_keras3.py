@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.util import find_spec
 
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    any(find_spec(name) is None for name in ("tensorflow", "tf_keras")),
-    reason="needs TensorFlow, and Horovod for it: make test WITH=tensorflow",
-)
+from tests.support.tensorflow import needs_tensorflow
+
+pytestmark = needs_tensorflow
 
 SCRIPT = """
 import horovod.tensorflow as hvd

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,12 @@ from hypothesis import strategies as st
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.data.sampler import share, shuffled
+from tests.support.tensorflow import needs_tensorflow
 from tests.unit.worker.histories import Committed, World
 from tests.unit.worker.placed_samplers import enter
 
 pytestmark = [
-    pytest.mark.skipif(find_spec("tensorflow") is None, reason="needs TensorFlow: make test WITH=tensorflow"),
+    needs_tensorflow,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of TensorFlow's and Keras's own imports
 ]
 
