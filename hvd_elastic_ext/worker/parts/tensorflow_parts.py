@@ -136,6 +136,30 @@ def build(optimizer: Any, model: Any) -> None:
         inner.build(variables)
 
 
+_COPIES: Final = frozenset(
+    {"_saved_model_state", "_saved_optimizer_state", "_bcast_model", "backend"}
+    | {"_values", "_bcast_op", "_eval_fn", "_assign_fn", "session", "variables"}
+)
+"""Attributes of Horovod's States: their own copies of variables, and what makes them."""
+
+
+def of_horovods_state(state: Any) -> tuple[dict[str, Part], frozenset[str]]:
+    """Return the parts of a State that inherits from one of ``horovod.tensorflow``'s, by its attributes, and the names
+    of the attributes in which that keeps copies of the same. Empty for others.
+
+    Its ``restore`` assigns its own copies, which may be old. The parts come after it, so theirs count.
+    """
+    horovods = sys.modules.get("horovod.tensorflow.elastic")
+    if horovods is None:
+        return {}, frozenset()
+    if isinstance(state, horovods.TensorFlowKerasState):
+        build(state.optimizer, state.model)
+        return {"model": KerasModelPart(state.model), "optimizer": KerasOptimizerPart(state.optimizer)}, _COPIES
+    if isinstance(state, horovods.TensorFlowState):
+        return {"variables": VariablesPart(state.variables, lambda: list(state.variables))}, _COPIES
+    return {}, frozenset()
+
+
 def part_for(value: object, names: ParameterNames) -> Part | None:
     """Return the part that keeps ``value``; None for anything but a Keras model or optimizer on TensorFlow."""
     if "tensorflow" not in sys.modules:

@@ -21,7 +21,7 @@ from hvd_elastic_ext.worker.calls.result import program
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
 from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.comms import current_world
-from hvd_elastic_ext.worker.parts import Part
+from hvd_elastic_ext.worker.parts import Part, tensorflow_parts
 from hvd_elastic_ext.worker.parts.choose import part_behind, part_for, part_of_ours
 from hvd_elastic_ext.worker.parts.torch_parts import ModelPart, ParameterNames
 from hvd_elastic_ext.worker.parts.user_parts import SnapshotPart
@@ -210,7 +210,7 @@ class ElasticMixin(StateMethods):
     """Adds our guarantees to an existing State: ``class MyState(ElasticMixin, MyOldState)``.
 
     The old class's ``save`` and ``restore`` still work. The attributes in which ``save`` saves are committed, and
-    restored as deep copies before each ``restore``. Models, optimizers and samplers of Horovod's ``TorchState`` are
+    restored as deep copies before each ``restore``. Models, optimizers, samplers and variables of Horovod's States are
     kept as in ours; handlers registered with Horovod still work. An overridden ``sync`` also runs, among ranks that
     already hold the same state. If an attribute ``checkpoint``, of the class or set in ``__init__``, is an
     ``elastic.Checkpoint``, it writes the checkpoints, as with ``elastic.TorchState``. Another value of that name is
@@ -253,6 +253,8 @@ class ElasticMixin(StateMethods):
         if handlers:
             self.__dict__["_handlers"] = {}
         parts |= self._parts_among_values(names)
+        of_tensorflow, copies = tensorflow_parts.of_horovods_state(self)
+        parts |= of_tensorflow
         kind: Any = type(self)
         mine = self.__dict__.get("checkpoint", getattr(kind, "checkpoint", None))
         functions = mine if isinstance(mine, Checkpoint) else None
@@ -262,7 +264,7 @@ class ElasticMixin(StateMethods):
             save=old.save,
             restore=old.restore,
             sync=old.sync if _has_own_sync(type(self)) else None,
-            ignored=_OWN | parts.keys() | ({"checkpoint"} if functions is not None else set()),
+            ignored=_OWN | parts.keys() | copies | ({"checkpoint"} if functions is not None else set()),
             merged=kind.merged,
         )
         self.__dict__["_snapshot"] = snapshot
