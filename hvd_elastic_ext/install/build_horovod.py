@@ -1,4 +1,4 @@
-"""``hvd-elastic build-horovod``: build a wheel of Horovod for this Python and its torch."""
+"""``hvd-elastic build-horovod``: build a wheel of Horovod for this Python, and its torch, its TensorFlow, or both."""
 
 from __future__ import annotations
 
