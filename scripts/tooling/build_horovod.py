@@ -159,12 +159,17 @@ def to_add(interpreter: Interpreter, request: Request) -> list[str]:
     return [*torch, *tensorflow, *numpy] if torch or tensorflow else []
 
 
+def had(interpreter: Interpreter, request: Request) -> str:
+    """Return in words what the Python has of the frameworks that are asked for, and then what it has not."""
+    asked_for = {"torch": interpreter.torch} if request.with_torch else {}
+    asked_for |= {"TensorFlow": interpreter.tensorflow} if request.with_tensorflow else {}
+    there = [f"{name} {version}" for name, version in asked_for.items() if version]
+    return in_words([*there, *(f"no {name}" for name, version in asked_for.items() if not version)])
+
+
 def _wheel_with(added: list[str], interpreter: Interpreter, request: Request) -> Path:
-    had = [f"torch {interpreter.torch}" if interpreter.torch else "no torch"] if request.with_torch else []
-    if request.with_tensorflow:
-        had.append(f"TensorFlow {interpreter.tensorflow}" if interpreter.tensorflow else "no TensorFlow")
     names = in_words([each.replace("==", " ") for each in added])
-    say(f"{interpreter.path} has {in_words(had)}.")
+    say(f"{interpreter.path} has {had(interpreter, request)}.")
     say(f"Downloading {names} into a temporary environment; {interpreter.path} stays as it is.")
     # Not in /tmp, which may be small, or in memory: torch with CUDA takes 8 GB.
     with WheelCache(cache_directory(os.environ)).work_folder("frameworks") as directory:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tooling import build_horovod
-from tooling.build_horovod import TENSORFLOW, Request, asked, built_for, in_words, parser, to_add
+from tooling.build_horovod import TENSORFLOW, Request, asked, built_for, had, in_words, parser, to_add
 from tooling.errors import ToolingError
 from tooling.interpreter import Interpreter
 from tooling.wheel_key import WheelFacts
@@ -112,6 +112,19 @@ def test_a_build_takes_what_the_python_has_and_adds_the_rest(there: Interpreter,
 
 def test_a_tensorflow_of_the_python_keeps_the_numpy_that_it_has_there() -> None:
     assert to_add(python(None, "2.15.1"), request("--with tensorflow")) == ["torch==2.13.0"]
+
+
+@pytest.mark.parametrize(
+    ("there", "line", "said"),
+    [
+        (python(None, "2.15.1"), "--with tensorflow", "TensorFlow 2.15.1 and no torch"),
+        (python(), "--with tensorflow", "no torch and no TensorFlow"),
+        (python("2.12.0", "2.15.1"), "--torch 2.13.0", "torch 2.12.0"),
+        (python(), "--without torch --with tensorflow", "no TensorFlow"),
+    ],
+)
+def test_only_what_is_asked_for_is_said_of_a_python(there: Interpreter, line: str, said: str) -> None:
+    assert had(there, request(line)) == said
 
 
 @pytest.mark.parametrize(
