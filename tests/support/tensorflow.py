@@ -1,0 +1,46 @@
+"""Tests that need TensorFlow, and a Horovod that was built for it, have the mark ``needs_tensorflow``.
+
+``scripts/matrix-tensorflow`` finds their files by that name. They import TensorFlow in a fixture or a test: other
+processes collect them, too, and its import takes seconds.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+MISSING: Final = "needs TensorFlow: make test WITH=tensorflow"
+STAMP: Final = "hvd-setup.json"
+"""What scripts/setup writes into the environment that it makes."""
+
+
+def is_there() -> bool:
+    """Whether there are TensorFlow and the library that Horovod loads into it. Imports neither."""
+    return importlib.util.find_spec("tensorflow") is not None and any(
+        any((Path(place) / "tensorflow").glob("mpi_lib*.so")) for place in _places("horovod")
+    )
+
+
+def _places(package: str) -> Iterable[str]:
+    found = importlib.util.find_spec(package)
+    return [] if found is None else found.submodule_search_locations or []
+
+
+def left_out(environment: Path = Path(sys.prefix)) -> bool:
+    """Whether this environment was set up without TensorFlow, so that a test without it is not a surprise.
+
+    False for any other environment: who made it by other means knows what is in it.
+    """
+    try:
+        return not json.loads((environment / STAMP).read_text())["options"]["tensorflow"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+needs_tensorflow: Final = pytest.mark.skipif(not is_there(), reason=MISSING)
