@@ -59,6 +59,11 @@ __all__ = [
     "size",
 ]
 
+if stock.FRAMEWORK != "tensorflow":
+    raise UsageError(
+        f"{__name__} comes too late: this process already trains with horovod.torch, and it can be in the world of one "
+        "of them only; import this module first, or train with the other framework in another process"
+    )
 horovod_hook.install()
 with_horovod.fence_horovod()
 
@@ -69,11 +74,18 @@ class TensorFlowKerasState(KeywordState, _hvd.elastic.TensorFlowKerasState):  # 
 
     ``model``: a built Keras model. ``optimizer``: a Keras optimizer; by default the one that the model is compiled
     with. It is built here, so that a commit before the first step has its slots, too. ``backend`` is ignored. Every
-    keyword becomes an attribute, and is kept. ``rng``, ``comms``, ``checkpoint``: as in ``TorchState``.
+    keyword becomes an attribute, and is kept: also a ``tf.Variable``, what is a ``tf.Module`` (such as a metric), and a
+    ``tf.random.Generator``. ``comms``, ``checkpoint``: as in ``TorchState``.
+
+    ``rng``: whether to commit and roll back this rank's random generators: Python's, NumPy's, torch's, and TensorFlow's
+    global ``tf.random.Generator`` and those of Keras' layers. Other random operations of TensorFlow keep their state
+    where it cannot be read, and go on after a roll-back: ``tf.random.normal`` and its like, shuffles of ``tf.data``,
+    and dropout, unless ``tf.keras.backend.experimental.enable_tf_random_generator()`` was called before the model was
+    made.
 
     ``rehearse``: whether a process that joins others calls the training function for one step before, to trace its
-    functions while the others train. The State is put back after it, and nothing is printed; what else the function
-    does, such as writing to files, it does once more.
+    functions while the others train. The State and random generators are put back after it, and nothing is printed;
+    what else the function does, such as writing to files or reading from an open stream, it does once more.
 
     Raises :class:`StateError`, one line, for a value that cannot be committed, and for a mistake in the arguments.
     """
@@ -153,8 +165,6 @@ def _model_part(model: Any) -> Any:
     part = tensorflow_parts.part_for(model, None)  # type: ignore[arg-type]
     if not isinstance(part, tensorflow_parts.KerasModelPart):
         raise StateError(f"state.model is a {type(model).__name__}; give a model of tf.keras there")
-    if not getattr(model, "built", True):
-        raise StateError("state.model is not built yet, so it has no variables; call model.build(input_shape) first")
     return part
 
 

@@ -69,6 +69,7 @@ class Comms(Protocol):
         """Begin :meth:`max` and return at once.
 
         An earlier one of this name may still be pending. If the engine cannot have two, this waits for the earlier one.
+        A library whose operations block returns a :class:`Finished` one, when all ranks have called this.
         """
 
     def begun_by_script(self) -> int | None:

@@ -1,16 +1,16 @@
 """The collectives of ``horovod.tensorflow`` behind the ``Comms`` port: for scripts that train with TensorFlow.
 
 Each operation is a function of TensorFlow's own with one operation in it. Outside of such a function Horovod cannot
-name an operation: all that run at a time would have the same name, ours and the script's. Horovod's list of operations
-is TensorFlow's, so an operation here blocks its thread.
+name an operation: all that run at a time would have the same name, ours and the script's. An operation of TensorFlow
+blocks its thread, so ``start_max`` returns a finished maximum.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+import re
+import sys
+from collections.abc import Callable
 from typing import Any, Final
 
 import horovod.tensorflow as hvd
@@ -27,6 +27,12 @@ _PREFIX: Final = "hvd_elastic_ext"
 _PIECE: Final = 1 << 28
 """Bytes per operation. TensorFlow needs memory of its own for each."""
 _NATIVE: Final = (torch.int32, torch.int64, torch.float16, torch.float32, torch.float64)
+
+_MODULES: Final = (
+    "horovod.tensorflow", "horovod.tensorflow.mpi_ops", "horovod.tensorflow.elastic", "horovod.tensorflow.keras",
+    "horovod.keras",
+)  # fmt: skip
+"""The modules that have ``init`` and ``shutdown`` under names of their own."""
 
 
 class HorovodComms(Comms):
@@ -53,10 +59,9 @@ class HorovodComms(Comms):
         if self.size() == 1:
             return
         for index, piece in enumerate(parts):
-            with _raising_lost():
-                got = _broadcast(f"{_PREFIX}.{name}.{index}", root)(tf.convert_to_tensor(piece.numpy()))
+            got = _run(_broadcast(f"{name}.{index}", root), piece)
             if self.rank() != root:
-                piece.copy_(torch.from_numpy(got.numpy()))
+                piece.copy_(got)
 
     def sum(self, data: Tensor, *, name: str) -> None:
         """Over Horovod, through host memory; blocks until all ranks call it.
@@ -66,15 +71,16 @@ class HorovodComms(Comms):
         carried = reducible(data, _NATIVE)
         if self.size() == 1 or data.numel() == 0:
             return
-        given = tf.convert_to_tensor(carried.numpy())
-        with _raising_lost():
-            got = _reduce(f"{_PREFIX}.{name}", given.dtype, given.shape, mpi_ops.Sum)(given)
-        carried.copy_(torch.from_numpy(got.numpy()))
+        flat = carried.view(-1)
+        kind = str(carried.dtype).removeprefix("torch.")
+        flat.copy_(_run(_reduce(name, kind, mpi_ops.Sum), flat))
         copy_back(carried, data)
 
     def start_max(self, number: int, *, name: str) -> Pending:
-        """Return a maximum that begins when it is waited for: an operation of TensorFlow blocks."""
-        return Finished(number) if self.size() == 1 else _Max(number, name)
+        """Return the finished maximum, once all ranks have called this."""
+        if self.size() == 1:
+            return Finished(number)
+        return Finished(int(_run(_reduce(name, "int64", mpi_ops.Max), torch.tensor([number]))))
 
     def lost_by(self, error: BaseException) -> bool:
         """Whether this is an error of TensorFlow that names a lost collective."""
@@ -89,62 +95,42 @@ class HorovodComms(Comms):
         join_world()
 
 
-@dataclass(slots=True)
-class _Max:
-    """A maximum that has not begun. Dropped, it never begins, on no rank: all drop it, or lose the world."""
-
-    number: int
-    name: str
-    result: int | None = None
-
-    def wait(self) -> int:
-        if self.result is None:
-            given = tf.convert_to_tensor([self.number], dtype=tf.int64)
-            with _raising_lost():
-                got = _reduce(f"{_PREFIX}.{self.name}", given.dtype, given.shape, mpi_ops.Max)(given)
-            self.result = int(got[0])
-        return self.result
+def _run(graph: Callable[[Any], Any], data: Tensor) -> Tensor:
+    """Run a function of one operation, on the CPU. ``data`` is flat. Raises :data:`PeerLost` for TensorFlow's errors
+    that mean it; the others come through."""
+    try:
+        with tf.device("/CPU:0"):
+            return torch.from_numpy(graph(tf.convert_to_tensor(data.numpy())).numpy())
+    except tf.errors.OpError as error:
+        if not names_lost_collective(error):
+            raise
+        raise PeerLost(text_of(error)) from error
 
 
 @functools.cache
 def _broadcast(name: str, root: int) -> Callable[[Any], Any]:
     """A function with one operation of this name. A name is the same in each function: its scope does not count."""
-
-    def broadcast(data: Any) -> Any:
-        return mpi_ops.broadcast(data, root, name=name, ignore_name_scope=True)
-
-    return _traced(broadcast, tf.TensorSpec([None], tf.uint8))
+    named = _named(name)
+    return _traced(lambda data: mpi_ops.broadcast(data, root, name=named, ignore_name_scope=True), "uint8")
 
 
 @functools.cache
-def _reduce(name: str, kind: Any, shape: Any, operation: Any) -> Callable[[Any], Any]:
-    def reduce(data: Any) -> Any:
-        return mpi_ops._allreduce(data, name=name, op=operation, ignore_name_scope=True)
-
-    return _traced(reduce, tf.TensorSpec(shape, kind))
+def _reduce(name: str, kind: str, operation: Any) -> Callable[[Any], Any]:
+    named = _named(name)
+    return _traced(lambda data: mpi_ops._allreduce(data, name=named, op=operation, ignore_name_scope=True), kind)
 
 
-def _traced(function: Callable[[Any], Any], spec: Any) -> Callable[[Any], Any]:
-    """A graph of its own, also where the script runs its functions eagerly; on the CPU."""
+def _named(name: str) -> str:
+    """The name in letters that TensorFlow allows, which has a scope for each ``/``; another one for each name."""
+    return f"{_PREFIX}." + re.sub(r"[^A-Za-z0-9_.]", lambda found: f"-{ord(found[0]):x}-", name)
+
+
+def _traced(function: Callable[[Any], Any], kind: str) -> Callable[[Any], Any]:
+    """A graph of its own, also where the script runs its functions eagerly, for flat tensors of any length: another
+    world has other lengths, and its ranks must not wait for new graphs."""
     with tf.device("/CPU:0"):
-        graph = tf.function(function, autograph=False).get_concrete_function(spec)
-
-    def run(data: Any) -> Any:
-        with tf.device("/CPU:0"):
-            return graph(data)
-
-    return run
-
-
-@contextmanager
-def _raising_lost() -> Iterator[None]:
-    """Raise :data:`PeerLost` for the errors of TensorFlow that mean it."""
-    try:
-        yield
-    except tf.errors.OpError as error:
-        if not names_lost_collective(error):
-            raise
-        raise PeerLost(text_of(error)) from error
+        spec = tf.TensorSpec([None], tf.as_dtype(kind))
+        return tf.function(function, autograph=False).get_concrete_function(spec)  # type: ignore[no-any-return]
 
 
 def is_initialised() -> bool:
@@ -164,11 +150,13 @@ def join_world() -> None:
 def fence_horovod() -> Fence:
     """Make Horovod's worlds safe to leave; return the fence that knows their connections.
 
-    Replaces the functions in the modules where users and Horovod's own loop find them. A second call changes nothing.
+    Replaces the functions in the modules where users and Horovod's own loop find them. The modules for Keras may be
+    loaded, too, and have the functions under their own names. A second call changes nothing.
     """
     if getattr(hvd.shutdown, "hvd_elastic_fence", None) is None:
         join, leave = HOROVOD_FENCE.tracking(mpi_ops.init), HOROVOD_FENCE.closing(mpi_ops.shutdown)
         leave.hvd_elastic_fence = HOROVOD_FENCE  # type: ignore[attr-defined]
-        for module in (mpi_ops, hvd, hvd.elastic):
-            module.init, module.shutdown = join, leave
+        for name in _MODULES:
+            if (module := sys.modules.get(name)) is not None:
+                module.__dict__.update(init=join, shutdown=leave)
     return HOROVOD_FENCE

@@ -22,6 +22,7 @@ from hvd_elastic_ext.worker.comms import horovod as with_horovod
 from hvd_elastic_ext.worker.comms.torch_distributed import note_averaging
 from hvd_elastic_ext.worker.optim import keras3, keras_torch
 from hvd_elastic_ext.worker.optim.step_waits import waiting
+from hvd_elastic_ext.worker.process.steps import aggregation
 
 BUCKET: Final = 32 << 20
 """Bytes of small gradients that are sent together. A larger gradient is sent alone, without a copy."""
@@ -319,9 +320,9 @@ def accumulating(optimizer: Any) -> bool:
     Such a step lasts from the first of several backward passes until their sum is averaged. Horovod averages during
     the backward pass, so with Horovod a single pass counts, too, until its reductions have ended.
     """
-    own = getattr(optimizer, "accumulating", None)
-    if (helper := getattr(optimizer, "_agg_helper", None)) is not None:  # of Horovod's optimizers for Keras
+    if (helper := aggregation(optimizer)) is not None:
         return int(helper.counter) > 0
+    own = getattr(optimizer, "accumulating", None)
     return bool(getattr(optimizer, "_handles", None)) if own is None else bool(own)
 
 

@@ -1,15 +1,16 @@
 """The parts of a State: how each kind of value is captured, restored, and made ready for the next world.
 
 Belongs here: :class:`Part`, which is all that a State knows of a kind; one module for each framework (``torch_parts``,
-``keras_torch``, and ``sharded``, which only refuses as yet); ``user_parts``, which run the user's own code; ``choose``,
-which finds the part of a value; the random generators of a rank.
+``keras_torch``, ``tensorflow_parts``, and ``sharded``, which only refuses as yet); ``user_parts``, which run the user's
+own code; ``choose``, which finds the part of a value; the random generators of a rank.
 
 Never here: when something is captured or restored, and the memory of commits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, NamedTuple
 
 from hvd_elastic_ext.checkpoint.values.write import is_parameter
@@ -90,6 +91,22 @@ class Part:
         Raises :class:`StateError`, which says what does not fit the live value.
         """
         raise StateError("it is kept in a way of your own; load it yourself, before the State is built")
+
+    def generators(self) -> Any:
+        """Return the states of random generators within the value, as plain values: they stay on their rank, as the
+        global ones do. None if there are none."""
+        return None
+
+    def restore_generators(self, states: Any) -> None:
+        """Restore the generators from the result of :meth:`generators`, which is not None."""
+
+    def seed_generators(self, seed: int) -> None:
+        """Seed them. Each rank gets another ``seed``."""
+
+    def watched(self, stepped: Callable[[], None]) -> AbstractContextManager[None]:
+        """Context in which ``stepped`` is called whenever a step of this optimizer may have ended. It may raise, and so
+        end what has called the step."""
+        return nullcontext()
 
     def optimizers(self, name: str) -> dict[str, Any]:
         """Return its optimizers, whose steps are the job's steps, by their names. ``name``: that of this part."""

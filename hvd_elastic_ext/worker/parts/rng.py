@@ -10,9 +10,9 @@ import hashlib
 import importlib
 import random
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 
@@ -21,16 +21,20 @@ from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.checkpoint.values import write as writing
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.buffer import Commit
+from hvd_elastic_ext.worker.parts import tensorflow_rng
 
 
 def capture() -> dict[str, Any]:
-    """Return the states of the global generators of Python, NumPy (if it is loaded), torch and its CUDA devices."""
+    """Return the states of the global generators of Python, NumPy (if it is loaded), torch and its CUDA devices, and
+    TensorFlow (if there is one)."""
     states: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state().numpy().tobytes()}
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         states["numpy"] = numpy.random.get_state()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         states["cuda"] = [state.numpy().tobytes() for state in torch.cuda.get_rng_state_all()]
+    if (tensorflows := tensorflow_rng.global_state()) is not None:
+        states["tensorflow"] = tensorflows
     return states
 
 
@@ -46,6 +50,7 @@ def restore(states: Mapping[str, Any]) -> None:
         importlib.import_module("numpy").random.set_state(states["numpy"])
     for index, state in enumerate(states.get("cuda", ())[: torch.cuda.device_count()]):
         torch.cuda.set_rng_state(_tensor(state), index)
+    tensorflow_rng.restore_global(states.get("tensorflow"))
 
 
 @contextmanager
@@ -58,14 +63,17 @@ def untouched() -> Iterator[None]:
         restore(states)
 
 
-def seed_newcomer(lineage: int, generation: int, rank: int) -> None:
-    """Seed every generator of a process that joins. Each rank gets another seed; a repeated job gets the same seeds."""
+def seed_newcomer(lineage: int, generation: int, rank: int) -> int:
+    """Seed every generator of a process that joins. Each rank gets another seed; a repeated job gets the same seeds.
+    Return the seed."""
     digest = hashlib.blake2b(f"{lineage} {generation} {rank}".encode(), digest_size=8).digest()
     seed = int.from_bytes(digest, "little")
     random.seed(seed)
     torch.manual_seed(seed)  # CUDA devices included
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(seed % 2**32)
+    tensorflow_rng.seed_global(seed)
+    return seed
 
 
 def _tensor(state: bytes) -> torch.Tensor:
@@ -84,9 +92,16 @@ class RankLocal(NamedTuple):
     """The random generators; None if the State does not keep them."""
 
 
-def write_rank_local(program: str, *, keep_rng: bool) -> bytes:
-    """Return this rank's own part of a commit that is taken now."""
+PARTS: Final = "parts"
+"""In the states of a commit: those of generators within the parts of the State, by their names."""
+
+
+def write_rank_local(program: str, *, keep_rng: bool, of_parts: Callable[[], Mapping[str, Any]] = dict) -> bytes:
+    """Return this rank's own part of a commit that is taken now. ``of_parts``: returns the states of generators within
+    parts of the State."""
     states = capture() if keep_rng else None
+    if states is not None and (within := of_parts()):
+        states[PARTS] = within
     return trees.encode_value(writing.write({"program": program, "rng": states}, []))
 
 

@@ -1,4 +1,4 @@
-"""The parts of TensorFlow's objects: a Keras model, a Keras optimizer, a list of variables.
+"""The parts of TensorFlow's objects: variables, and what has some: Keras models and optimizers, layers, ``tf.Module``.
 
 A capture reads each variable through DLPack: torch sees the memory that TensorFlow reads, and TensorFlow copies on the
 next write while that is held. A restore assigns from NumPy's view of the commit: through DLPack a variable would take
@@ -9,7 +9,9 @@ variable has changed is known only by comparing (``counts_writes``).
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, Final
 
 import torch
@@ -17,7 +19,9 @@ from torch import Tensor
 
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.parts import Part
+from hvd_elastic_ext.worker.parts.tensorflow_rng import generator_states, restore_generators, seed_generators
 from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames, listed
+from hvd_elastic_ext.worker.process.steps import aggregation
 
 _NO_NUMPY: Final[Mapping[torch.dtype, torch.dtype]] = {torch.bfloat16: torch.int16}
 """Types that NumPy does not know, and one of the same size that it does."""
@@ -47,13 +51,17 @@ class VariablesPart(Part):
         variables = self._variables()
         self._demand_same(variables, tree)
         for variable, tensor in zip(variables, tree, strict=True):
-            variable.assign(_array(tensor, variable))
+            variable.assign(_array(tensor, variable), read_value=False)
 
     def fitted(self, given: Any) -> Any:
         """Return a list of contents by the names of the variables, or in their order."""
         variables = self._variables()
         if isinstance(given, Mapping):
             names = [variable.name for variable in variables]
+            if repeated := sorted({name for name in names if names.count(name) > 1}):
+                raise StateError(f"several variables are called {listed(repeated)}; give a list of their contents")
+            if foreign := [str(name) for name in given if name not in names]:
+                raise StateError(f"there is no variable {listed(foreign)} here")
             if absent := [name for name in names if name not in given]:
                 raise StateError(f"there is no {listed(absent)}")
             given = [given[name] for name in names]
@@ -62,36 +70,52 @@ class VariablesPart(Part):
         self._demand_same(variables, given)
         return list(given)
 
-    def _demand_same(self, variables: Sequence[Any], tree: Sequence[Tensor]) -> None:
+    def _demand_same(self, variables: Sequence[Any], tree: Any) -> None:
+        if not isinstance(tree, list) or not all(isinstance(each, Tensor) for each in tree):
+            raise StateError(f"the commit is of something other than these {self._what}")
         if len(variables) != len(tree):
             raise StateError(
                 f"there are {len(tree)} variables in the commit, and {len(variables)} here; build the same "
                 f"{self._what} on every rank"
             )
         for variable, tensor in zip(variables, tree, strict=True):
-            here, there = tuple(variable.shape), tuple(tensor.shape)
-            if here != there and not _fits(variable, there):
+            here, there = variable.dtype.name, str(tensor.dtype).removeprefix("torch.")
+            if here != there or not variable.shape.is_compatible_with(tuple(tensor.shape)):
                 raise StateError(
-                    f"{variable.name!r} has the shape {list(here)} here and {list(there)} in the commit; build the "
-                    f"same {self._what} on every rank"
+                    f"{variable.name!r} is {_size(variable.shape)} {here} here and {_size(tensor.shape)} {there} in "
+                    f"the commit; build the same {self._what} on every rank"
                 )
 
 
 class KerasModelPart(VariablesPart):
-    """A Keras model: its weights, and its other variables."""
+    """A Keras model: its weights, and its other variables. Raises :class:`StateError` for one that is not built."""
 
     def __init__(self, value: Any) -> None:
+        if not value.built:
+            raise StateError(f"{value.name!r} is not built yet, so it has no variables; call build(input_shape) first")
         super().__init__(value, lambda: list(value.variables), what="model")
 
-    def optimizers(self, name: str) -> dict[str, Any]:
-        """None: the State keeps the optimizer under a name of its own."""
-        return {}
+    def generators(self) -> Any:
+        """Return the states of its layers' random generators. By default layers have none (``tensorflow_rng``)."""
+        return generator_states(self._generators) or None
+
+    def restore_generators(self, states: Any) -> None:
+        """Restore them, as far as there are as many."""
+        restore_generators(self._generators, states)
+
+    def seed_generators(self, seed: int) -> None:
+        """Seed them, each in another way."""
+        seed_generators(self._generators, seed)
+
+    @cached_property
+    def _generators(self) -> list[Any]:
+        """Those of a built model. Finding them takes 50 ms in a large one."""
+        layers = (getattr(layer, "_random_generator", None) for layer in self.value.submodules)
+        return [made for each in layers if (made := getattr(each, "_generator", None)) is not None]
 
 
 class KerasOptimizerPart(VariablesPart):
     """A Keras optimizer: slots, step count, and options that are variables, such as the learning rate."""
-
-    firm = True
 
     def __init__(self, value: Any) -> None:
         super().__init__(value, lambda: optimizer_variables(value), what="optimizer")
@@ -102,8 +126,8 @@ class KerasOptimizerPart(VariablesPart):
         return type(self.value).__name__
 
     def is_firm(self, tensors: Sequence[Tensor]) -> Sequence[bool]:
-        """All are the same on all ranks."""
-        return [True] * len(tensors)
+        """Slots are the same on all ranks. A number, such as the learning rate, may have been set on one alone."""
+        return [tensor.dim() > 0 for tensor in tensors]
 
     def optimizers(self, name: str) -> dict[str, Any]:
         """Return the optimizer by its name in the State."""
@@ -111,29 +135,75 @@ class KerasOptimizerPart(VariablesPart):
 
     def settle(self) -> None:
         """Drop gradients that Horovod has added up for a step that is not done (``backward_passes_per_step``)."""
-        helper: Any = getattr(self.value, "_agg_helper", None)
-        if helper is not None and hasattr(helper.counter, "assign"):
+        import tensorflow as tf
+
+        helper = aggregation(self.value)
+        if helper is not None:
             for variable in (*helper.locally_aggregated_grads.values(), helper.counter):
-                variable.assign(variable * 0)
+                variable.assign(tf.zeros_like(variable), read_value=False)
+
+    @contextmanager
+    def watched(self, stepped: Callable[[], None]) -> Iterator[None]:
+        """Call ``stepped`` after each call of a function with a graph, and each ``apply_gradients`` outside of one."""
+        import tensorflow as tf
+
+        # The class of what tf.function returns has a place of its own in each version.
+        places: list[tuple[Any, str]] = [(type(tf.function(lambda: None)), "__call__")]
+        places += [(kind, "apply_gradients") for kind in type(self.value).__mro__ if "apply_gradients" in vars(kind)]
+        originals = [(kind, name, vars(kind)[name]) for kind, name in places]
+        depth = [0]
+
+        def watching(original: Callable[..., Any]) -> Callable[..., Any]:
+            def called(*args: Any, **kwargs: Any) -> Any:
+                depth[0] += 1
+                try:
+                    result = original(*args, **kwargs)
+                finally:
+                    depth[0] -= 1
+                if depth[0] == 0 and tf.executing_eagerly():
+                    stepped()
+                return result
+
+            return called
+
+        for kind, name, original in originals:
+            setattr(kind, name, watching(original))
+        try:
+            yield
+        finally:
+            for kind, name, original in originals:
+                setattr(kind, name, original)
 
 
 def optimizer_variables(optimizer: Any) -> list[Any]:
-    """All variables of a Keras optimizer: those that it lists, and the options that it keeps beside them."""
-    given = optimizer.variables
-    listed_ones = list(given() if callable(given) and not isinstance(given, list | tuple) else given)
-    options = [each for each in getattr(optimizer, "_hyper", {}).values() if hasattr(each, "assign")]
-    known = {id(variable) for variable in listed_ones}
-    return listed_ones + [each for each in options if id(each) not in known]
+    """All variables of a Keras optimizer: those that it lists, options and others that it keeps beside them, and those
+    of an optimizer within it, whose loss it scales."""
+    import tensorflow as tf
+
+    found: dict[int, Any] = {}
+    for each in _and_inner(optimizer):
+        given = each.variables
+        beside = [*getattr(each, "_hyper", {}).values(), *vars(each).values()]
+        beside += vars(each._loss_scale).values() if hasattr(vars(each).get("_loss_scale"), "__dict__") else ()
+        for variable in (*(given() if callable(given) and not isinstance(given, list | tuple) else given), *beside):
+            if isinstance(variable, tf.Variable):
+                found.setdefault(id(variable), variable)
+    return list(found.values())
 
 
 def build(optimizer: Any, model: Any) -> None:
     """Make an optimizer's variables now. Most have one before the first step, and all of them after it."""
     variables = model.trainable_variables
-    inner = getattr(optimizer, "inner_optimizer", optimizer)  # of an optimizer that scales the loss
+    inner = _and_inner(optimizer)[-1]
     if hasattr(inner, "_create_all_weights"):  # of the older kind
         inner._create_all_weights(variables)
     elif hasattr(inner, "build") and not getattr(inner, "built", False):
         inner.build(variables)
+
+
+def _and_inner(optimizer: Any) -> list[Any]:
+    inner = getattr(optimizer, "inner_optimizer", None)
+    return [optimizer] if inner is None else [optimizer, inner]
 
 
 _COPIES: Final = frozenset(
@@ -161,25 +231,44 @@ def of_horovods_state(state: Any) -> tuple[dict[str, Part], frozenset[str]]:
 
 
 def part_for(value: object, names: ParameterNames) -> Part | None:
-    """Return the part that keeps ``value``; None for anything but a Keras model or optimizer on TensorFlow."""
-    if "tensorflow" not in sys.modules:
+    """Return the part that keeps ``value``: a variable, or what has variables; None for anything else.
+
+    Keras 3 has variables of its own kind. Its models are ``tf.Module`` only on TensorFlow.
+    """
+    tf = sys.modules.get("tensorflow")
+    if tf is None or not hasattr(tf, "Variable"):  # it is being imported
         return None
-    kinds = [kind for kind in type(value).__mro__ if kind.__module__.partition(".")[0] in ("keras", "tf_keras")]
-    called = {kind.__name__ for kind in kinds}
-    if "Model" in called and hasattr(value, "trainable_variables"):
+    called = {kind.__name__ for kind in type(value).__mro__ if _is_of_keras_2(kind.__module__)}
+    if "Model" in called:
         return KerasModelPart(value)
-    if called & {"Optimizer", "OptimizerV2", "LossScaleOptimizer"} and hasattr(value, "apply_gradients"):
+    if called & {"Optimizer", "OptimizerV2"} and hasattr(value, "apply_gradients"):
         return KerasOptimizerPart(value)
+    if isinstance(value, tf.Variable):
+        return VariablesPart(value, lambda: [value], what="variable")
+    if isinstance(value, tf.random.Generator):
+        return VariablesPart(value, lambda: [value.state], what="generator")
+    if isinstance(value, tf.Module) and all(isinstance(each, tf.Variable) for each in value.variables):
+        return VariablesPart(value, lambda: list(value.variables), what=type(value).__name__)
     return None
+
+
+def _is_of_keras_2(module: str) -> bool:
+    package = module.partition(".")[0]
+    return package == "tf_keras" or (package == "keras" and _version_of(package).startswith("2."))
+
+
+def _version_of(package: str) -> str:
+    return str(getattr(sys.modules.get(package), "__version__", ""))
 
 
 def _read(variable: Any) -> Tensor:
     import tensorflow as tf
 
     kind = variable.dtype
-    if not (kind.is_floating or kind.is_integer or kind.is_bool or kind.is_complex):
+    if not (kind.is_floating or kind.is_integer or kind.is_bool or kind.is_complex) or not hasattr(torch, kind.name):
         raise StateError(f"{variable.name!r} is of type {kind.name}, which cannot be committed")
-    content = variable.read_value()
+    # In a fifth of the time of read_value(), whose layers of Python are most of a commit of many small variables.
+    content = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=kind)
     if not content.device.endswith("CPU:0"):
         with tf.device("/CPU:0"):
             content = tf.identity(content)
@@ -196,7 +285,8 @@ def _array(tensor: Tensor, variable: Any) -> Any:
     return tensor.view(same_size).numpy().view(variable.dtype.as_numpy_dtype)
 
 
-def _fits(variable: Any, shape: Sequence[int]) -> bool:
-    """Whether a variable of an open shape may have this one."""
-    declared = variable.shape.as_list()
-    return len(declared) == len(shape) and all(mine in (None, its) for mine, its in zip(declared, shape, strict=True))
+def _size(shape: Any) -> str:
+    """A shape for an error message, of a variable whose dimensions may be open."""
+    if getattr(shape, "rank", 0) is None:
+        return "of any shape,"
+    return "x".join("?" if size is None else str(size) for size in shape) or "scalar"

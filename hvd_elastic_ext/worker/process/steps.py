@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from hvd_elastic_ext.worker.process.link import Status
@@ -161,16 +162,18 @@ _COUNTER: Final = "_hvd_elastic_counter"
 class StepCount:
     """Number of steps that lead to the present state: of an optimizer, else calls of ``commit()``.
 
-    Of nested calls of ``step`` only the outermost one counts.
+    Of nested calls of ``step`` only the outermost one counts. ``on_step`` is called after each; ``counted`` after a
+    :meth:`look` that has found steps, with their number.
     """
 
-    def __init__(self, on_step: Callable[[], None]) -> None:
+    def __init__(self, on_step: Callable[[], None], *, counted: Callable[[int], None] = lambda steps: None) -> None:
         self.done = 0
         self._on_step = on_step
+        self._counted = counted
         self._depth = 0
         self._hooks: list[Any] = []
-        self._iterations: Any = None
-        """The optimizer's own count, if it has one in place of hooks: a variable of Keras."""
+        self.own_count: Callable[[], int] | None = None
+        """The optimizer's own count, if it has one in place of hooks. It may also change without a step."""
         self._seen = 0
         """That count when it was last looked at."""
 
@@ -179,7 +182,7 @@ class StepCount:
         optimizer's at each :meth:`look`. Its ``step`` may be inside a graph, which Python does not see."""
         self.forget()
         if optimizer is not None and not hasattr(optimizer, "register_step_pre_hook"):
-            self._iterations = optimizer.iterations
+            self.own_count = partial(_steps_of, optimizer)
         elif optimizer is not None:
             # The optimizer must not keep a replaced State alive, and that State must stop counting.
             earlier = getattr(optimizer, _COUNTER, None)
@@ -196,31 +199,26 @@ class StepCount:
         """Count no optimizer's steps."""
         for hook in self._hooks:
             hook.remove()
-        self._hooks, self._iterations = [], None
-
-    @property
-    def at_looks(self) -> bool:
-        """Whether steps are found at a :meth:`look`, some time after they have ended."""
-        return self._iterations is not None
+        self._hooks, self.own_count = [], None
 
     def look(self, *, tell: bool = True) -> None:
-        """Count the steps that the optimizer has counted itself since the last look. They are reported as one.
-        ``tell``: whether to report them."""
-        if self._iterations is None:
+        """Count the steps that the optimizer has counted itself since the last look. ``tell``: whether to report
+        them."""
+        if self.own_count is None:
             return
-        new = int(self._iterations) - self._seen
-        if new > 0:
-            self._seen += new
+        before, self._seen = self._seen, self.own_count()
+        new = self._seen - before
+        if new > 0:  # else there was none, or the script has set the count back
             self.done += new
             if tell:
-                self._on_step()
+                self._counted(new)
 
     def between(self) -> None:
         """Note that no step is under way. Needed after a step that raised, because its end was not reported; and after
         a roll-back, which also changes an optimizer's own count."""
         self._depth = 0
-        if self._iterations is not None:
-            self._seen = int(self._iterations)
+        if self.own_count is not None:
+            self._seen = self.own_count()
 
     def _before(self, *_: Any) -> None:
         self._depth += 1
@@ -230,3 +228,26 @@ class StepCount:
         if self._depth == 0 and not is_preparing():
             self.done += 1
             self._on_step()
+
+
+# --- optimizers of Keras, which count themselves
+
+
+def aggregation(optimizer: Any) -> Any:
+    """What Horovod's optimizer for Keras adds gradients up with, for a step of several passes; None for others.
+
+    Another optimizer that scales the loss may be around it.
+    """
+    for each in (optimizer, getattr(optimizer, "inner_optimizer", None)):
+        helper = getattr(each, "_agg_helper", None)
+        if hasattr(getattr(helper, "counter", None), "assign"):
+            return helper
+    return None
+
+
+def _steps_of(optimizer: Any) -> int:
+    """Steps by the optimizer's count. Horovod's counts each pass of a step; those of one under way do not count."""
+    count, helper = int(optimizer.iterations), aggregation(optimizer)
+    if helper is None:
+        return count
+    return (count - int(helper.counter)) // int(helper.backward_passes_per_step)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import compress
 from operator import attrgetter
@@ -122,6 +123,30 @@ class Inventory:
             own |= self.parts[name].optimizers(name)
         return own
 
+    @contextmanager
+    def watched(self, stepped: Callable[[], None]) -> Iterator[None]:
+        """Context in which ``stepped`` is called whenever a step of an optimizer may have ended."""
+        with ExitStack() as stack:
+            for part in self.parts.values():
+                stack.enter_context(part.watched(stepped))
+            yield
+
+    def generators(self) -> dict[str, Any]:
+        """The states of random generators within parts, which stay on their rank, by the names of the parts."""
+        states = {name: part.generators() for name, part in self.parts.items()}
+        return {name: found for name, found in states.items() if found is not None}
+
+    def restore_generators(self, states: Mapping[str, Any]) -> None:
+        """Restore those of the parts that ``states`` names."""
+        for name, part in self.parts.items():
+            if (found := states.get(name)) is not None:
+                part.restore_generators(found)
+
+    def seed_generators(self, seed: int) -> None:
+        """Seed them. Each rank gets another ``seed``."""
+        for part in self.parts.values():
+            part.seed_generators(seed)
+
     def expected_bytes(self) -> int:
         """Bytes of state that the first step will create."""
         return sum(tensor.nbytes for part in self.parts.values() for tensor in part.expected())
@@ -147,7 +172,7 @@ class Inventory:
         written = WrittenParts()
         for name, part in self.parts.items():
             tensors = list(written.tensors)
-            text = write_one(name, part.capture(), tensors)
+            text = write_one(name, _captured(part, name=name), tensors)
             written.add(name, part, text, tensors[len(written.tensors) :])
         return written
 
@@ -306,6 +331,13 @@ def _copied_in_place(name: str, part: Part, text: str, copy_to: CopyTo, *, most:
     del tensors[:before]
     same = written == text or part.align(written, text)
     return tensors if same and may_be_overwritten([*live.beside, *tensors]) and copy_to(tensors, before) else None
+
+
+def _captured(part: Part, *, name: str) -> Any:
+    try:
+        return part.capture()
+    except StateError as error:
+        raise StateError(f"state.{name}: {error}") from error
 
 
 def _restore(part: Part, tree: Any, *, name: str) -> None:

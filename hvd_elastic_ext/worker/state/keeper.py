@@ -169,7 +169,7 @@ class Keeper:
         self._stopping = Stopping(comms, clock, self.schedule, reporter.record)
         self._importing = Importing()
         self.inbox = self._stopping.inbox
-        self._steps = StepCount(self._stepped)
+        self._steps = StepCount(self._stepped, counted=self._counted)
         self._steps.watch(self._counted_optimizer())
         self._generation = 0
         self._mark: Written | None = None
@@ -195,7 +195,7 @@ class Keeper:
             self._calls.settle()
         if self._calls is not None and self._trained != self._calls.number:
             self._calls.committed_beside()
-        self._steps.look()
+        self._steps.look()  # one rank alone may save: nothing here waits for others
         self._steps.between()
         began = self.schedule.began()
         written, last = self._inventory.write(), self._buffer.record
@@ -235,6 +235,7 @@ class Keeper:
 
         With ``world_lost``, this drops all pending operations of this world.
         """
+        self._rehearsal.end()
         self._steps.look(tell=False)
         lost = self._steps.done - self._put_back_last()
         self.schedule.left_out = 0
@@ -248,22 +249,25 @@ class Keeper:
         return fingerprint({**self._inventory.live(), "step": self._steps.done})
 
     def rehearse(self, train: Callable[[], object]) -> None:
-        """Call the training function for one step, and put back everything that it changes (``rehearsal.py``)."""
-        optimizer = self._counted_optimizer()
-        if optimizer is None or not hasattr(optimizer, "iterations"):
+        """Call the training function for one step of an optimizer that counts them itself, and put back everything
+        that it changes (``rehearsal.py``). For other optimizers nothing is done."""
+        steps = self._steps.own_count
+        if steps is None:
             return
-        before, written = CommitBuffer(open_sides(None)), self._inventory.write()
-        contents = Contents(written.tree, written.tensors, written.firm, self._local)
-        before.take(contents, Identity(0, self._incarnation, 0, 0), step=self._steps.done)
-        self._rehearsal.run(train, steps=lambda: int(optimizer.iterations))
-        commit = before.last()
-        assert commit is not None
-        self._inventory.put_back(commit.tree, commit.layout, views=commit.views)
-        if self._keep_rng and (states := rng.read_rank_local(commit).states) is not None:
-            rng.restore(states)
+        before, generators = CommitBuffer(open_sides(None)), self._inventory.generators()
+        contents, identity = self._contents(self._inventory.write()), Identity(0, self._incarnation, 0, 0)
+        before.take(contents, identity, step=self._steps.done)
+        del contents  # its tensors: while they are held, TensorFlow copies what a step writes
+        with rng.untouched():
+            self._rehearsal.run(train, steps=steps, watched=self._inventory.watched)
+            commit = before.last()
+            assert commit is not None
+            self._put_back(commit)
+            self._inventory.restore_generators(generators)
         self._steps.between()
         self._inventory.settle()
-        self._mark = None if self._mark is None else replace(self._inventory.write(), tensors=())
+        if self._mark is not None:
+            self._set_mark(self._inventory.write())
 
     # Agree
 
@@ -277,6 +281,9 @@ class Keeper:
         self._status.progress += 1
         self._steps.look()
         self._steps.between()  # no check runs within `optimizer.step()`, so a step that raised has ended
+        if self._steps.own_count is not None:
+            # Steps are seen only here. A loss scale may skip one on some ranks alone, but all ranks check.
+            self._stopping.stepped()
         if not self._stopping.due() or self._within_a_step():
             return False
         if self.schedule.left_out or self._difference() is not None:
@@ -296,12 +303,19 @@ class Keeper:
         self._stopping.stepped()
         self._report_step()
 
+    def _counted(self, steps: int) -> None:
+        """Note steps of an optimizer that counts them itself. The ranks agree at the next check, and not here."""
+        self._status.step = self._steps.done
+        if (look := self._status.look) is not None:
+            look()  # heartbeats find the same steps: they count once
+        else:
+            self._status.step_ended(steps=steps)
+        self._count_a_missed_deadline()
+        self._report_step()
+
     def _note_step(self) -> None:
         self._status.step = self._steps.done
-        if not self._steps.at_looks:
-            self._status.step_ended()
-        elif (look := self._status.look) is not None:
-            look()
+        self._status.step_ended()
 
     def _report_step(self) -> None:
         if self._reporter.active and self._comms.rank() == 0:
@@ -321,6 +335,7 @@ class Keeper:
 
     def sync(self) -> None:
         """Bring every rank to the newest commit that any of them holds."""
+        self._rehearsal.end()
         self._stopping.drop()
         self._steps.watch(self._counted_optimizer())
         self._enter()
@@ -417,7 +432,8 @@ class Keeper:
         mine, is_root = candidates[self._comms.rank()], self._comms.rank() == election.root
         newcomer = mine.lineage == 0 and any(candidate.lineage for candidate in candidates)
         if (newcomer or self._without_own) and self._keep_rng:
-            rng.seed_newcomer(election.lineage, election.generation, self._comms.rank())
+            seed = rng.seed_newcomer(election.lineage, election.generation, self._comms.rank())
+            self._inventory.seed_generators(seed)
         if self._without_own:
             self._add_own()
         if election.send is Send.ALL and is_root:
@@ -660,6 +676,7 @@ class Keeper:
         if self._inherited:
             log.warning("%s is not loaded: training goes on after step %d", named(source), self._last().record.step)
         elif self._importing.take(source, self._inventory, names):
+            self._steps.between()  # the file may have another count
             self.seal()
             return True
         return False
@@ -720,13 +737,15 @@ class Keeper:
         if self._held_end is not None:
             self._held_end.copy()  # the State goes on before the result of its last call is kept
         written = written or self._inventory.write()
-        contents = Contents(written.tree, written.tensors, written.firm, self._local)
-        self._buffer.take(contents, identity, step=self._steps.done)
+        self._buffer.take(self._contents(written), identity, step=self._steps.done)
         self._status.committed(self._steps.done, self._identity())
         self._set_mark(written)
 
+    def _contents(self, written: Written) -> Contents:
+        return Contents(written.tree, written.tensors, written.firm, self._local)
+
     def _local(self) -> bytes:
-        return rng.write_rank_local(self._program, keep_rng=self._keep_rng)
+        return rng.write_rank_local(self._program, keep_rng=self._keep_rng, of_parts=self._inventory.generators)
 
     def _set_mark(self, written: Written) -> None:
         self._mark = replace(written, tensors=())
@@ -764,6 +783,7 @@ class Keeper:
             states = rng.read_rank_local(commit).states
             if self._keep_rng and states is not None:
                 rng.restore(states)
+                self._inventory.restore_generators(states.get(rng.PARTS, {}))
             self._steps.done = commit.record.step
             self._status.committed(self._steps.done, self._identity())
             self._steps.between()

@@ -146,6 +146,8 @@ def elastic(
 
     @functools.wraps(train)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if rehearsal.is_under_way():
+            return train(*args, **kwargs)  # within the one that is rehearsed: it must not join the others
         state = state_among(train, args, kwargs)
         notifications.register_listener(state)  # first: a notice may come as soon as the launcher knows the address
         try:

@@ -11,16 +11,24 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Final
 
 from hvd_elastic_ext.worker.process import standby
 
 log = logging.getLogger(__name__)
 
+_LONGEST: Final = 300
+"""Characters of an error in a log line. TensorFlow's have dozens of lines."""
+
 
 class RehearsalOver(BaseException):
     """Ends the training function after its first step. Not an ``Exception``, which a script may catch."""
+
+
+_under_way: Final = list[None]()
+"""One entry for each rehearsal under way in this process."""
 
 
 class Rehearsal:
@@ -29,11 +37,6 @@ class Rehearsal:
     def __init__(self) -> None:
         self._steps: Callable[[], int] | None = None
         self._before = 0
-
-    @property
-    def runs(self) -> bool:
-        """Whether one is under way."""
-        return self._steps is not None
 
     def end_if_stepped(self) -> None:
         """End it, if a step is done."""
@@ -45,63 +48,39 @@ class Rehearsal:
         if self._steps is not None:
             raise RehearsalOver
 
-    def run(self, train: Callable[[], object], *, steps: Callable[[], int]) -> None:
+    def run(
+        self,
+        train: Callable[[], object],
+        *,
+        steps: Callable[[], int],
+        watched: Callable[[Callable[[], None]], AbstractContextManager[None]],
+    ) -> None:
         """Call ``train`` until a step is done, by the count that ``steps`` returns. Its errors are logged, and come
-        again when it trains."""
+        again when it trains. ``watched``: returns a context in which its argument is called whenever a step may have
+        ended.
+        """
         self._steps, self._before = steps, steps()
+        _under_way.append(None)
         try:
             quiet = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
-            with quiet[0], quiet[1], _watched(self.end_if_stepped):
+            with quiet[0], quiet[1], watched(self.end_if_stepped):
                 train()
         except RehearsalOver:
             pass
         except (Exception, SystemExit) as error:  # noqa: BLE001 (the script's own, which comes again in training)
-            log.info("the rehearsal of a step ended early: %s: %s", type(error).__name__, error)
+            why = " ".join(str(error).split())[:_LONGEST]
+            log.info("the rehearsal of a step ended early: %s: %s", type(error).__name__, why)
         finally:
             self._steps = None
+            _under_way.pop()
+
+
+def is_under_way() -> bool:
+    """Whether this process rehearses."""
+    return bool(_under_way)
 
 
 def is_due() -> bool:
     """Whether this process is about to join others that train, and is in a world of its own until then."""
     process = standby.current()
     return process.parks and process.goes_alone
-
-
-@contextlib.contextmanager
-def _watched(stepped: Callable[[], None]) -> Iterator[None]:
-    """Call ``stepped`` after each call of a function with a graph, and each ``apply_gradients`` outside of one."""
-    import tensorflow as tf
-
-    # The class of what tf.function returns has a place of its own in each version.
-    kinds: list[tuple[Any, str]] = [(type(tf.function(lambda: None)), "__call__")]
-    kinds += [(kind, "apply_gradients") for kind in _optimizer_classes(tf) if "apply_gradients" in vars(kind)]
-    originals = [(kind, name, vars(kind)[name]) for kind, name in kinds]
-    depth = [0]
-
-    def watching(original: Callable[..., Any]) -> Callable[..., Any]:
-        def called(*args: Any, **kwargs: Any) -> Any:
-            depth[0] += 1
-            try:
-                result = original(*args, **kwargs)
-            finally:
-                depth[0] -= 1
-            if depth[0] == 0 and tf.executing_eagerly():
-                stepped()
-            return result
-
-        return called
-
-    for kind, name, original in originals:
-        setattr(kind, name, watching(original))
-    try:
-        yield
-    finally:
-        for kind, name, original in originals:
-            setattr(kind, name, original)
-
-
-def _optimizer_classes(tf: Any) -> set[Any]:
-    found = set[Any]()
-    for kind in (tf.keras.optimizers.Optimizer, getattr(tf.keras.optimizers, "legacy", tf.keras.optimizers).Optimizer):
-        found.update(base for base in kind.__mro__ if base is not object)
-    return found

@@ -22,10 +22,11 @@ Framework = Literal["torch", "tensorflow"]
 def _find() -> tuple[Framework | None, str | None]:
     """The framework whose library of Horovod carries this process's worlds; None and why, without Horovod.
 
-    Each framework has a library of its own, with its own world: a process must use only one. A script that has imported
-    ``horovod.tensorflow`` uses that one.
+    Each framework has a library of its own, with its own world: a process must use only one. A script uses that of
+    TensorFlow if it imports our module for it before the one for torch, or ``horovod.tensorflow`` alone.
     """
-    if "horovod.tensorflow" in sys.modules and "horovod.torch" not in sys.modules:
+    alone = "horovod.tensorflow" in sys.modules and "horovod.torch" not in sys.modules
+    if alone or "hvd_elastic_ext.tensorflow" in sys.modules:
         return "tensorflow", None
     try:
         # Not horovod.torch itself: without its native part it can be imported, but is empty.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hvd_elastic_ext.core.clock import Clock
-from hvd_elastic_ext.worker.comms import Comms, PeerLost, Pending
+from hvd_elastic_ext.worker.comms import Comms, Finished, PeerLost, Pending
 from hvd_elastic_ext.worker.sync.commit_interval import CommitSchedule
 from hvd_elastic_ext.worker.sync.host_updates import Inbox
 from hvd_elastic_ext.worker.sync.training_alone import TrainingAlone
@@ -190,6 +190,9 @@ class Agreement:
             self._times.append(self._now())
             if self._since >= self._every:
                 self._pending, self._since = self._start(wanted), 0
+                if isinstance(self._pending, Finished):  # the library has waited for it
+                    self._read(self._pending.wait())
+                    self._pending = None
 
     def ask(self, wanted: int) -> int:
         """Return the number that the ranks agree on, the same on every rank."""

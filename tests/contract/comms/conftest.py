@@ -15,18 +15,27 @@ from typing import Any, NamedTuple
 import pytest
 
 from hvd_elastic_ext.core.engines import MPI_INSTALL
-from tests.support import ports
+from tests.support import ports, tensorflow
 from tests.support.processes import RunningProcess, run_process
 
 HERE = Path(__file__).parent
 RANKS = 2
-LIBRARIES = ("horovod", "torch", "mpi")
+LIBRARIES = ("horovod", "torch", "mpi", "tensorflow")
+"""The last one is Horovod's for TensorFlow."""
 LIMIT_S = 300
 """A slow machine under load needs more than 100 s. Ranks end themselves before, with all their stacks: see ranks.py."""
 
 Saw = list[Any]
 """What each rank saw in one check, by rank."""
 
+OF_TORCH = (
+    "wrapped_sgd",
+    "wrapped_adamw",
+    "wrapped_with_two_passes",
+    "wrapped_with_clipping",
+    "wrapped_with_a_loss_scaler",
+    "accumulating_between_passes_only",
+)
 EVERYWHERE = (
     "places",
     "broadcast_from_each_root",
@@ -41,13 +50,8 @@ EVERYWHERE = (
     "pending_maxima",
     "dropped_maxima_leave_nothing",
     "an_earlier_one_keeps_its_result",
+    "dropped_on_one_rank_only",
     "two_doors_to_one_world",
-    "wrapped_sgd",
-    "wrapped_adamw",
-    "wrapped_with_two_passes",
-    "wrapped_with_clipping",
-    "wrapped_with_a_loss_scaler",
-    "accumulating_between_passes_only",
     "what_the_script_begins_is_counted",
 )
 NOT_HOROVOD = (
@@ -60,12 +64,19 @@ NOT_HOROVOD = (
 )
 LAST = {
     "horovod": (
+        *OF_TORCH,
         "reset_joins_the_next_world",
         "stock_handle_takes_anothers_result",
         "losing_a_peer_with_much_under_way",
     ),
-    "torch": (*NOT_HOROVOD, "leaving_does_not_wait_for_living_peers"),
-    "mpi": (*NOT_HOROVOD, "reset_joins_the_next_world"),
+    "torch": (*OF_TORCH, *NOT_HOROVOD, "leaving_does_not_wait_for_living_peers"),
+    "mpi": (*OF_TORCH, *NOT_HOROVOD, "reset_joins_the_next_world"),
+    "tensorflow": (
+        "operations_that_do_not_fit",
+        "an_error_of_another_kind",
+        "reset_joins_the_next_world",
+        "losing_a_peer_that_others_wait_for",
+    ),
 }
 
 
@@ -99,7 +110,9 @@ def run(library: str, directory: Path, *checks: str, ranks: int = RANKS) -> Worl
 
 def _launches(library: str, ranks: int) -> list[tuple[list[Any], dict[str, str | None]]]:
     quiet: dict[str, str | None] = {"OMP_NUM_THREADS": "1"}
-    if library == "horovod":
+    if library == "tensorflow":
+        quiet |= {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    if library in ("horovod", "tensorflow"):
         horovodrun = Path(sys.executable).with_name("horovodrun")
         return [([horovodrun, "-np", str(ranks), "-H", f"localhost:{ranks}", "--gloo", sys.executable], quiet)]
     if library == "mpi":
@@ -140,6 +153,8 @@ def _tried(library: str) -> tuple[World, str]:
 def world(request: pytest.FixtureRequest) -> World:
     if request.param == "mpi" and (reason := without_mpi()):
         pytest.skip(reason)
+    if request.param == "tensorflow" and not tensorflow.is_there():  # the mark is needs_tensorflow elsewhere
+        pytest.skip(tensorflow.MISSING)
     return world_of(request.param)
 
 

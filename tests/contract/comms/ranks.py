@@ -1,4 +1,4 @@
-"""Run by every rank of a real world: ``ranks.py horovod|torch|mpi DIRECTORY CHECK…``.
+"""Run by every rank of a real world: ``ranks.py horovod|torch|mpi|tensorflow DIRECTORY CHECK…``.
 
 Each check is a function of the ``Comms``. Its result goes to ``DIRECTORY/CHECK.RANK.json``; the tests compare.
 """
@@ -15,14 +15,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import horovod.torch as hvd
 import torch
 from horovod.common.exceptions import HorovodInternalError
 from horovod.runner.common.util.hosts import HostInfo, get_host_assignments
 from horovod.runner.http.http_server import RendezvousServer
-from horovod.torch import mpi_ops
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
+
+# Each framework has a Horovod of its own, and a process uses one: which, our own modules decide when they are imported.
+if sys.argv[1] == "tensorflow":
+    import horovod.tensorflow as hvd
+    import tensorflow as tf
+    from horovod.tensorflow import mpi_ops
+else:
+    import horovod.torch as hvd
+    from horovod.torch import mpi_ops
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.comms import Comms, current_world
@@ -30,6 +37,7 @@ from hvd_elastic_ext.worker.comms import Comms, current_world
 sys.path.insert(0, str(Path(__file__).parents[3]))
 from tests.contract.comms import wrapping
 
+LIBRARY = "horovod" if sys.argv[1] == "tensorflow" else sys.argv[1]
 LARGE = 2**62 + 1  # not representable as a float
 LONGEST_S = 240
 """Then each rank prints its stacks and ends, before the test gives up and kills the launcher."""
@@ -139,7 +147,15 @@ def dropped_maxima_leave_nothing(comms: Comms) -> Any:
         comms.start_max(number, name="dropped")
     kept = comms.start_max(comms.rank() + 100, name="dropped")
     pins = getattr(sys.modules[type(comms).__module__], "_pins", ())
-    return [kept.wait(), len(mpi_ops._handle_map), len(pins)]
+    return [kept.wait(), len(getattr(mpi_ops, "_handle_map", ())), len(pins)]
+
+
+def dropped_on_one_rank_only(comms: Comms) -> Any:
+    mine = comms.start_max(comms.rank() + 5, name="one")
+    if comms.rank() == 0:
+        del mine
+        return comms.max(1, name="after/one of: them")
+    return mine.wait() + comms.max(1, name="after/one of: them")
 
 
 def an_earlier_one_keeps_its_result(comms: Comms) -> Any:
@@ -149,7 +165,7 @@ def an_earlier_one_keeps_its_result(comms: Comms) -> Any:
 
 
 def two_doors_to_one_world(comms: Comms) -> Any:
-    other = current_world.init(sys.argv[1])
+    other = current_world.init(LIBRARY)
     mine, others = comms.start_max(comms.rank(), name="door.a"), other.start_max(comms.rank() + 20, name="door.b")
     return [mine.wait(), others.wait()]
 
@@ -163,7 +179,7 @@ def what_the_script_begins_is_counted(comms: Comms) -> Any:
         comms.max(3, name="ours")
 
     def its_own() -> None:
-        if sys.argv[1] == "horovod":
+        if LIBRARY == "horovod":
             hvd.allreduce(torch.ones(3))
         else:
             distributed.all_reduce(torch.ones(3))
@@ -174,8 +190,9 @@ def what_the_script_begins_is_counted(comms: Comms) -> Any:
         net(torch.ones(3)).sum().backward()
         assert comms.begun_by_script() > begun
 
-    done = {"ours": ours, "wrapped": lambda: wrapping.together(comms, wrapping.sgd)}
-    done |= {"its own": its_own} if sys.argv[1] != "mpi" else {}
+    done = {"ours": ours}
+    done |= {"wrapped": lambda: wrapping.together(comms, wrapping.sgd)} if sys.argv[1] != "tensorflow" else {}
+    done |= {"its own": its_own} if sys.argv[1] not in ("mpi", "tensorflow") else {}
     done |= {"with DDP": with_ddp} if sys.argv[1] == "torch" else {}
     seen = {}
     for name, do in done.items():
@@ -191,7 +208,7 @@ def _reset(comms: Comms) -> None:
     Under ``horovodrun`` without an elastic driver all worlds share the keys of one: an early process would read where
     its peers listened in the world before.
     """
-    if sys.argv[1] != "horovod":
+    if LIBRARY != "horovod":
         return comms.reset()
     here = Path(sys.argv[2])
     join, number, ranks = hvd.init, len(list(here.glob(f"left.{comms.rank()}.*"))), comms.size()
@@ -271,6 +288,57 @@ def losing_a_peer_with_much_under_way(comms: Comms) -> Any:
         return ["lost", *_errors(comms)]
 
 
+# of TensorFlow: its operations block, and say which kind of error it is
+
+
+def operations_that_do_not_fit(comms: Comms) -> Any:
+    """Ours and the script's own, with another length on each rank; then the world is used as before."""
+    data = torch.zeros(3 + comms.rank())
+    seen = []
+    for use in (
+        lambda: comms.sum(data, name="misfit"),
+        lambda: comms.broadcast(data.to(torch.uint8), root=0, name="misfit.bytes"),
+        lambda: _in_a_graph(data),
+    ):
+        try:
+            use()
+        except Exception as error:
+            lost = isinstance(error, HorovodInternalError) or comms.lost_by(error)
+            seen.append([type(error).__name__, lost])
+    return [*seen, comms.max(comms.rank(), name="after misfits")]
+
+
+def _in_a_graph(data: torch.Tensor) -> Any:
+    return tf.function(lambda given: hvd.allreduce(given, name="of_the_script"))(tf.constant(data.numpy()))
+
+
+def an_error_of_another_kind(comms: Comms) -> Any:
+    """Whether errors that name no collective count as a loss."""
+    errors = (tf.errors.UnknownError(None, None, "the disk is full"), RuntimeError("HorovodAllreduce"))
+    return [comms.lost_by(error) for error in errors]
+
+
+def losing_a_peer_that_others_wait_for(comms: Comms) -> Any:
+    """The last rank ends while the others are in an operation. Must come last."""
+    here = Path(sys.argv[2])
+    comms.max(0, name="all here")
+    if comms.rank() == comms.size() - 1:
+        time.sleep(0.2)  # the others are in theirs: they have no way to tell
+        (here / "gone").touch()
+        write("losing_a_peer_that_others_wait_for", "gone")
+        os._exit(0)
+    try:
+        comms.max(0, name="without the last")
+    except HorovodInternalError as error:
+        after_s = time.time() - (here / "gone").stat().st_mtime
+        seen = ["lost", "\n" in str(error), after_s]
+    try:
+        _in_a_graph(torch.ones(3))
+    except tf.errors.OpError as error:
+        seen.append(comms.lost_by(error))
+    return [*seen, *_errors(comms)]
+
+
 def stock_losing_a_peer_with_much_under_way(comms: Comms) -> Any:
     """The same with the unchanged Horovod library: torch needs the interpreter for what Horovod frees."""
     mpi_ops.mpi_lib = mpi_ops.mpi_lib._library
@@ -314,7 +382,7 @@ def write(name: str, seen: Any) -> None:
 
 def main() -> None:
     faulthandler.dump_traceback_later(LONGEST_S, exit=True)
-    comms = current_world.init(sys.argv[1])
+    comms = current_world.init(LIBRARY)
     globals()["RANK"] = comms.rank()
     for name in sys.argv[3:]:
         check: Callable[[Comms], Any] = globals().get(name) or getattr(wrapping, name)
@@ -323,9 +391,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from hvd_elastic_ext.worker.comms.horovod import fence_horovod
-
     RANK = 0
-    fence_horovod()
+    current_world.with_horovod.fence_horovod()
     torch.set_num_threads(1)
     main()

@@ -13,6 +13,8 @@ LARGE = 2**62 + 1
 TOTALS = [[1, 3, 5], [7, 9, 11]]
 # The first test of each library's world waits for it.
 pytestmark = pytest.mark.timeout(LIMIT_S + 60)
+of_torch = pytest.mark.parametrize("world", ["horovod", "torch", "mpi"], indirect=True)
+only_tensorflow = pytest.mark.parametrize("world", ["tensorflow"], indirect=True)
 not_horovod = pytest.mark.parametrize("world", ["torch", "mpi"], indirect=True)
 only_horovod = pytest.mark.parametrize("world", ["horovod"], indirect=True)
 only_torch = pytest.mark.parametrize("world", ["torch"], indirect=True)
@@ -31,8 +33,8 @@ only_torch = pytest.mark.parametrize("world", ["torch"], indirect=True)
         ("maxima", [[1, -5, LARGE]] * RANKS),
         ("pending_maxima", [[10, 1, 1, 7]] * RANKS),
         ("an_earlier_one_keeps_its_result", [[2, 12]] * RANKS),
+        ("dropped_on_one_rank_only", [1, 7]),
         ("two_doors_to_one_world", [[1, 21]] * RANKS),
-        ("accumulating_between_passes_only", [[False, True, True, False]] * RANKS),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -46,8 +48,9 @@ def test_every_library_gives_every_rank_the_right_result(saw, check, expected):
         ("horovod", {"ours": False, "wrapped": True, "its own": True}),
         ("torch", {"ours": False, "wrapped": True, "its own": True, "with DDP": True}),
         ("mpi", {"ours": None, "wrapped": None}),  # a script's calls of mpi4py are not seen
+        ("tensorflow", {"ours": None}),  # nor are those within a graph
     ],
-    ids=["horovod", "torch", "mpi"],
+    ids=["horovod", "torch", "mpi", "tensorflow"],
     indirect=["world"],
 )
 def test_collectives_of_the_script_are_counted_and_those_of_a_state_are_not(world, counted):
@@ -71,7 +74,7 @@ def test_fifty_dropped_maxima_leave_nothing_and_the_next_one_works(saw):
         assert pins <= 4
 
 
-@pytest.mark.parametrize("world", ["horovod", "mpi"], indirect=True)
+@pytest.mark.parametrize("world", ["horovod", "mpi", "tensorflow"], indirect=True)
 def test_after_a_reset_there_is_a_world_again_and_an_earlier_maximum_never_gets_a_wrong_result(world):
     told = "its world is gone" if "stock_handle_takes_anothers_result" in world.saw else "1"
     assert world.saw["reset_joins_the_next_world"] == [[told, 1001, 1, RANKS]] * RANKS
@@ -86,6 +89,28 @@ def test_a_stock_horovod_handle_of_an_earlier_world_gets_a_wrong_result(saw):
 def test_a_lost_peer_is_the_same_error_whatever_the_call(saw):
     """See below for torch."""
     assert saw["losing_a_peer_with_much_under_way"] == [["lost"] * 4, "gone"]
+
+
+# Horovod for TensorFlow
+
+
+@only_tensorflow
+def test_operations_that_do_not_fit_together_are_the_scripts_own_error_and_not_a_lost_peer(saw):
+    assert saw["operations_that_do_not_fit"] == [[*[["FailedPreconditionError", False]] * 3, 1]] * RANKS
+
+
+@only_tensorflow
+def test_an_error_that_does_not_name_a_collective_of_tensorflow_is_not_a_lost_peer(saw):
+    assert saw["an_error_of_another_kind"] == [[False, False]] * RANKS
+
+
+@only_tensorflow
+def test_a_peer_that_ends_is_lost_at_once_also_for_those_that_wait_for_it(saw):
+    """And so it is in the script's own operations. An error is one line."""
+    survivor, other = saw["losing_a_peer_that_others_wait_for"]
+    assert other == "gone"
+    assert [survivor[0], survivor[1], *survivor[3:]] == ["lost", False, True, "lost", "lost", "lost"]
+    assert survivor[2] < 10, "Gloo waits 30 s for a silent peer"
 
 
 # Two survivors: alone one hangs on stock Horovod but rarely.
@@ -135,6 +160,12 @@ def assert_equal_everywhere_and_to_one_process(pairs):
     assert pairs[0][0] == pytest.approx(pairs[0][1], rel=1e-9, abs=1e-12)
 
 
+@of_torch
+def test_a_step_is_accumulating_between_its_passes_only(saw):
+    assert saw["accumulating_between_passes_only"] == [[False, True, True, False]] * RANKS
+
+
+@of_torch
 @pytest.mark.parametrize("check", ["wrapped_sgd", "wrapped_adamw", "wrapped_with_two_passes", "wrapped_with_clipping"])
 def test_training_on_many_ranks_equals_training_on_one_with_the_whole_batch(saw, check):
     assert_equal_everywhere_and_to_one_process(saw[check])
@@ -146,6 +177,7 @@ def test_schedulers_made_before_and_steps_with_closures_average_too(saw, check):
     assert_equal_everywhere_and_to_one_process(saw[check])
 
 
+@of_torch
 def test_an_infinity_on_one_rank_makes_all_skip_the_step(saw):
     first = saw["wrapped_with_a_loss_scaler"][0]
     assert first[1] == 4.0

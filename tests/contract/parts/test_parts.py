@@ -21,6 +21,11 @@ from hvd_elastic_ext.worker.parts.torch_parts import (
 )
 from hvd_elastic_ext.worker.stock import HorovodInternalError
 from tests.contract.parts.cases import CASES, SCHEDULERS, Case, Own, around, committed, put_back, step
+from tests.contract.parts.conftest import OF_TENSORFLOW
+
+repeats_itself = pytest.mark.parametrize(
+    "case", [*sorted(CASES.keys() - SCHEDULERS.keys()), *OF_TENSORFLOW], indirect=True
+)
 
 
 def test_saying_its_state_changes_nothing(case: Case) -> None:
@@ -44,7 +49,7 @@ def test_state_that_came_after_the_commit_goes_again(case: Case) -> None:
     assert committed(fresh.part) == commit
 
 
-@pytest.mark.parametrize("case", sorted(CASES.keys() - SCHEDULERS.keys()), indirect=True)
+@repeats_itself
 def test_training_on_after_a_roll_back_comes_to_the_same(case: Case) -> None:
     commit = committed(case.part)
     case.change()
@@ -63,7 +68,7 @@ def test_a_newcomer_gets_all_of_it_though_it_never_trained(case: Case) -> None:
     assert committed(newcomer.part) == commit
 
 
-@pytest.mark.parametrize("case", sorted(CASES.keys() - SCHEDULERS.keys()), indirect=True)
+@repeats_itself
 def test_a_newcomer_trains_on_as_the_others_do(case: Case) -> None:
     newcomer = case.build(2)
     put_back(newcomer.part, committed(case.part))

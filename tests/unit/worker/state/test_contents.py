@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.buffer import Contents
 from hvd_elastic_ext.worker.comms import AloneComms
 from hvd_elastic_ext.worker.optim.averaging import wrap
+from hvd_elastic_ext.worker.parts import Part
 from hvd_elastic_ext.worker.parts.torch_parts import ModelPart, ParameterNames, part_for
 from hvd_elastic_ext.worker.state.contents import Inventory, resembles, versions_of
 from tests.unit.worker.made_commits import buffer_over, identity
@@ -186,3 +188,69 @@ def test_a_change_behind_torchs_back_is_noticed_and_a_nan_is_like_itself() -> No
     assert not resembles([torch.ones(2)], [torch.ones(2, dtype=torch.float64)])
     assert resembles([torch.ones(0)], [torch.ones(0)])
     assert resembles([], [])
+
+
+# Tensors whose writes are not counted
+
+
+class Uncounted(Part):
+    """Two lists of numbers, of which the first is trained."""
+
+    counts_writes = False
+
+    def __init__(self) -> None:
+        self.value = [torch.zeros(100_000), torch.tensor([1.0, float("nan")])]
+
+    def capture(self) -> Any:
+        return self.value
+
+    def is_firm(self, tensors: Any) -> list[bool]:
+        return [True, False]
+
+
+def uncounted() -> tuple[SimpleNamespace, Uncounted, Inventory]:
+    owner, part = SimpleNamespace(batch=1), Uncounted()
+    return owner, part, Inventory(owner, {"model": part}, names=["batch"], part_for=lambda value: None)
+
+
+@pytest.mark.parametrize("place", [0, 1, 54_321, 99_999])
+def test_a_single_number_of_a_part_that_counts_no_writes_is_noticed(place: int) -> None:
+    """A sample of the elements would not notice it."""
+    owner, part, of = uncounted()
+    before, (_, last) = of.write(), commit(of)
+    assert before.difference(of.write(), last.views) is None
+    owner.batch = 2
+    assert before.difference(of.write(), last.views) == "values"
+    part.value[0].numpy()[place] = 1e-30
+    assert before.difference(of.write(), last.views) == "tensors"
+    part.value[0].numpy()[place] = 0
+    assert before.difference(of.write(), last.views) == "values"
+
+
+def test_only_what_is_firm_counts_as_changed_by_hand() -> None:
+    _, part, of = uncounted()
+    before, (_, last) = of.write(), commit(of)
+    part.value[1].numpy()[0] = 5
+    assert not before.firm_differs(of.write(), lambda: last.views)
+    part.value[0].numpy()[77] = 5
+    assert before.firm_differs(of.write(), lambda: last.views)
+
+
+def test_one_part_that_counts_no_writes_makes_all_be_compared() -> None:
+    owner, part, _ = uncounted()
+    net = nn.Linear(2, 1)
+    parts = {"net": part_for(net, ParameterNames()), "model": part}
+    of = Inventory(owner, parts, names=[], part_for=lambda value: None)
+    before, (_, last) = of.write(), commit(of)
+    net.weight.data[0, 0] += 1
+    assert before.difference(of.write(), last.views) == "tensors"
+
+
+def test_a_mark_of_such_a_state_needs_no_tensors() -> None:
+    """It would hold what TensorFlow then copies at the next write."""
+    _, part, of = uncounted()
+    mark, (_, last) = replace(of.write(), tensors=()), commit(of)
+    assert mark.difference(of.write(), last.views) is None
+    part.value[0].numpy()[5] = 1
+    assert mark.difference(of.write(), last.views) == "tensors"
+    assert mark.firm_differs(of.write(), lambda: last.views)
