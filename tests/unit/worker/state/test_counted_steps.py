@@ -288,7 +288,7 @@ def test_ranks_still_agree_if_one_of_them_skips_steps() -> None:
         kept = Kept(blocking(comms))
         kept.keeper.sync()
         checks = 0
-        while checks < 60 and not kept.commit():
+        while checks < 90 and not kept.commit():  # up to sixteen short steps share a reduction
             checks += 1
             kept.steps(int(comms.rank() == 0 or checks % 3 == 0))
             if checks == 50 and comms.rank() == 1:
@@ -296,7 +296,7 @@ def test_ranks_still_agree_if_one_of_them_skips_steps() -> None:
         return checks
 
     first, second = in_lockstep(2, rank_main)[0]
-    assert first == second < 60
+    assert first == second < 90
 
 
 # Times
