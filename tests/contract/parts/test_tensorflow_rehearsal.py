@@ -16,7 +16,7 @@ from hvd_elastic_ext.worker.parts import rng, tensorflow_parts
 from hvd_elastic_ext.worker.state import journal
 from hvd_elastic_ext.worker.state.contents import Inventory
 from hvd_elastic_ext.worker.state.keeper import Keeper, WorkerSettings
-from tests.contract.parts.tensorflow_cases import around, of_tensorflow
+from tests.contract.parts.tensorflow_cases import around, fill, of_tensorflow
 from tests.support.tensorflow import needs_tensorflow
 from tests.unit.worker.made_commits import buffer_over
 
@@ -40,7 +40,7 @@ class Training:
 
     def __init__(self, tf: Any, optimizer: Any = None) -> None:
         self.tf = tf
-        self.model = tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.Dense(1)])
+        self.model = fill(tf, tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.Dense(1)]), 3)
         self.optimizer = optimizer or tf.keras.optimizers.Adam(0.1)
         tensorflow_parts.build(self.optimizer, self.model)
         self.ran = 0
@@ -134,7 +134,7 @@ def test_training_after_a_rehearsal_is_as_without_one(tf: Any) -> None:
     """The rehearsal draws from generators, too."""
 
     def trained(rehearsed: bool) -> Any:
-        tf.keras.utils.set_random_seed(3)
+        numpy.random.seed(3)
         tf.random.set_global_generator(tf.random.Generator.from_seed(3))
         training = Training(tf)
         step = tf.function(training.step)
