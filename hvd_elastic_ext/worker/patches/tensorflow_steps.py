@@ -13,6 +13,7 @@ import weakref
 from typing import Any, Final
 
 from hvd_elastic_ext.worker.process import standby
+from hvd_elastic_ext.worker.process.steps import steps_of
 
 _optimizers: Final = weakref.WeakSet[Any]()
 """Those that have applied gradients."""
@@ -54,7 +55,7 @@ def _look() -> None:
         counts = [0]
         for optimizer in list(_optimizers):
             with contextlib.suppress(Exception):
-                counts.append(int(optimizer.iterations))
+                counts.append(steps_of(optimizer))
         new = max(counts) - _seen[0]
         _seen[0] += new  # a roll-back takes steps away
         if new > 0:

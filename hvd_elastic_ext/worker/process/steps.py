@@ -182,7 +182,7 @@ class StepCount:
         optimizer's at each :meth:`look`. Its ``step`` may be inside a graph, which Python does not see."""
         self.forget()
         if optimizer is not None and not hasattr(optimizer, "register_step_pre_hook"):
-            self.own_count = partial(_steps_of, optimizer)
+            self.own_count = partial(steps_of, optimizer)
         elif optimizer is not None:
             # The optimizer must not keep a replaced State alive, and that State must stop counting.
             earlier = getattr(optimizer, _COUNTER, None)
@@ -245,7 +245,7 @@ def aggregation(optimizer: Any) -> Any:
     return None
 
 
-def _steps_of(optimizer: Any) -> int:
+def steps_of(optimizer: Any) -> int:
     """Steps by the optimizer's count. Horovod's counts each pass of a step; those of one under way do not count."""
     count, helper = int(optimizer.iterations), aggregation(optimizer)
     if helper is None:

@@ -69,6 +69,40 @@ def test_an_error_that_follows_from_a_lost_peer_is_known_as_that() -> None:
         assert not follows_lost_peer(error)
 
 
+GRAPH = """Graph execution error:
+
+Detected at node Distributed/cond_3/HorovodAllreduce_grads_0 defined at (most recent call last):
+  File "/x/train.py", line 41, in train
+
+Horovod has been shut down. This was caused by an exception on one of the ranks.
+\t [[{{node Distributed/cond_3/HorovodAllreduce_grads_0}}]] [Op:__inference_step_1045]"""
+
+
+def of_tensorflow(name: str, text: str) -> Exception:
+    """An error as TensorFlow's: they are known by their class and its module."""
+    kind = type(name, (Exception,), {"__module__": "tensorflow.python.framework.errors_impl"})
+    return kind(text)  # type: ignore[no-any-return]
+
+
+def test_errors_of_tensorflow_that_name_a_lost_collective_are_known_as_that_and_no_others_are() -> None:
+    for name in ("UnknownError", "AbortedError", "CancelledError", "InternalError", "UnavailableError"):
+        assert follows_lost_peer(of_tensorflow(name, GRAPH))
+    for other in (
+        of_tensorflow("FailedPreconditionError", f"Mismatched allreduce tensor shapes\n{GRAPH}"),  # the script's
+        of_tensorflow("InvalidArgumentError", GRAPH),
+        of_tensorflow("UnknownError", "Graph execution error:\nDetected at node MatMul"),
+        type("UnknownError", (Exception,), {})(GRAPH),
+    ):
+        assert not follows_lost_peer(other)
+
+
+def test_of_an_error_of_tensorflow_the_line_says_only_which_operation_has_failed() -> None:
+    found = describe(of_tensorflow("UnknownError", GRAPH))["error"]
+    assert found == "UnknownError: Detected at node Distributed/cond_3/HorovodAllreduce_grads_0"
+    assert describe(of_tensorflow("OutOfRangeError", "the end\nof it"))["error"] == "OutOfRangeError: the end"
+    assert describe(ValueError("two\nlines"))["error"] == "ValueError: two lines"
+
+
 def test_a_failure_is_described_within_limits() -> None:
     found = describe(caught(lambda: number("ü" * 50_000)))
     assert found["error"].startswith("ValueError: ")

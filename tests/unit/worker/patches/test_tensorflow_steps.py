@@ -1,0 +1,94 @@
+"""Steps of TensorFlow scripts are found by the optimizer's own count, or by the runs of a session."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hvd_elastic_ext.worker.patches import tensorflow_steps
+from hvd_elastic_ext.worker.process import standby
+from hvd_elastic_ext.worker.process.link import Link
+from hvd_elastic_ext.worker.process.standby import Standby
+from hvd_elastic_ext.worker.process.steps import StepTimer
+
+
+class Optimizer:
+    """As Keras' optimizers are in a graph: the count changes, and no Python runs."""
+
+    def __init__(self) -> None:
+        self.iterations = 0
+
+    def apply_gradients(self, gradients: Any) -> str:
+        self.iterations += 1
+        return f"applied {gradients}"
+
+
+class _MonitoredSession:
+    def run(self, fetches: str) -> str:
+        return f"ran {fetches}"
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Standby]:
+    found = Standby(Link(), environ={})
+    found.step_timer = StepTimer(found.link.status)
+    monkeypatch.setattr(standby, "_current", [found])
+    monkeypatch.setattr(tensorflow_steps, "_seen", [0])
+    tensorflow_steps._optimizers.clear()
+    yield found
+    tensorflow_steps._optimizers.clear()
+
+
+def look(process: Standby) -> int:
+    assert process.link.status.look is not None
+    process.link.status.look()
+    assert process.link.status.stepped is not None
+    return process.link.status.stepped[0]
+
+
+def patched() -> Any:
+    kind = type("Optimizer", (Optimizer,), {"apply_gradients": Optimizer.apply_gradients})
+    tensorflow_steps.keras_optimizer(types.SimpleNamespace(Optimizer=kind))
+    return kind()
+
+
+def test_a_heartbeat_finds_the_steps_that_an_optimizer_has_counted_in_its_graph(process: Standby) -> None:
+    optimizer = patched()
+    assert optimizer.apply_gradients("these") == "applied these"  # Python sees it once, as the graph is made
+    optimizer.iterations = 7
+    assert look(process) == 7
+    assert look(process) == 7
+    optimizer.iterations = 9
+    assert look(process) == 9
+    assert process.link.status.step == 9
+
+
+def test_steps_that_a_roll_back_has_taken_away_count_again_when_they_are_done_again(process: Standby) -> None:
+    optimizer = patched()
+    optimizer.apply_gradients("these")
+    optimizer.iterations = 7
+    assert look(process) == 7
+    optimizer.iterations = 5
+    assert look(process) == 7
+    optimizer.iterations = 7
+    assert look(process) == 9
+
+
+def test_the_step_of_a_state_is_its_own_and_only_the_pace_is_found_here(process: Standby) -> None:
+    optimizer = patched()
+    optimizer.apply_gradients("these")
+    process.link.status.own_step, process.link.status.step = True, 100
+    optimizer.iterations = 3
+    assert look(process) == 3
+    assert process.link.status.step == 100
+
+
+def test_each_run_of_a_monitored_session_is_a_step(process: Standby) -> None:
+    kind = type("_MonitoredSession", (_MonitoredSession,), {"run": _MonitoredSession.run})
+    tensorflow_steps.monitored_session(types.SimpleNamespace(_MonitoredSession=kind))
+    session = kind()
+    assert [session.run("a"), session.run("b")] == ["ran a", "ran b"]
+    assert process.link.status.step == 2
