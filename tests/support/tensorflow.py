@@ -6,12 +6,14 @@ test: other processes collect them, too, and its import takes seconds.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import sys
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -44,3 +46,20 @@ def left_out(environment: Path = Path(sys.prefix)) -> bool:
 
 
 needs_tensorflow: Final = pytest.mark.skipif(not is_there(), reason=MISSING)
+
+
+def load() -> Any:
+    """Return TensorFlow with Keras 2, in a process that may also run tests of Keras 3 on torch.
+
+    Horovod's module for TensorFlow imports ``keras``, too, which has one backend in a process: so it is loaded first.
+    TensorFlow and Keras warn of themselves while they are loaded.
+    """
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, value in {"KERAS_BACKEND": "torch", "TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}.items():
+            patch.setenv(name, value)
+        if importlib.util.find_spec("keras") is not None and importlib.util.find_spec("tf_keras") is not None:
+            importlib.import_module("keras")  # without tf_keras, it is TensorFlow's own
+        tensorflow = importlib.import_module("tensorflow")
+        tensorflow.keras.layers.Dense  # noqa: B018 (loads Keras)
+    return tensorflow

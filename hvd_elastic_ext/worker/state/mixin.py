@@ -334,21 +334,24 @@ class _Early:
     """Receives notices from the import on, also before there is a State."""
 
     def __init__(self) -> None:
-        self._before = 0
+        self._kept = False
+        """Whether there is a notice that no State has received."""
         self._inboxes: WeakSet[Inbox] = WeakSet()
 
     def hand_over(self, inbox: Inbox) -> None:
-        """Send all notices to ``inbox`` from now on, including earlier ones."""
-        if self._before and not self._inboxes:
+        """Send all notices to ``inbox`` from now on, and those that no State has received."""
+        if self._kept:
             inbox.put()
+        self._kept = False
         self._inboxes.add(inbox)
 
     def on_hosts_updated(self, timestamp: Any, update_res: Any) -> None:
         self.on_hosts_update(None)
 
     def on_hosts_update(self, update: HostsUpdate | None) -> None:
-        self._before += 1
-        for inbox in list(self._inboxes):
+        inboxes = list(self._inboxes)
+        self._kept = self._kept or not inboxes
+        for inbox in inboxes:
             inbox.put(update)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from hvd_elastic_ext.worker.parts import tensorflow_parts
 from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames
 from tests.contract.parts.cases import Case
+from tests.support.tensorflow import load
 
 KINDS = (
     "float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
@@ -27,10 +28,7 @@ def of_tensorflow() -> Iterator[Any]:
             warnings.filterwarnings(
                 "ignore", category=kind, module=r"(tensorflow|tf_keras|keras|google|flatbuffers)\b.*"
             )
-        import tensorflow as tf
-
-        tf.keras.layers.Dense  # noqa: B018 (loads Keras)
-        yield tf
+        yield load()
 
 
 def around(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.data.sampler import share, shuffled
-from tests.support.tensorflow import needs_tensorflow
+from tests.support.tensorflow import load, needs_tensorflow
 from tests.unit.worker.histories import Committed, World
 from tests.unit.worker.placed_samplers import enter
 
@@ -41,10 +40,7 @@ HISTORIES = st.lists(
 @pytest.fixture(scope="module")
 def tf() -> Any:
     """TensorFlow takes seconds to import: only here, and not where tests are collected."""
-    os.environ["TF_USE_LEGACY_KERAS"], os.environ["TF_CPP_MIN_LOG_LEVEL"] = "1", "3"
-    import tensorflow
-
-    return tensorflow
+    return load()
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,9 @@ from hvd_elastic_ext.core.journal import Journal, read
 from hvd_elastic_ext.io.append_file import AppendFile
 from hvd_elastic_ext.worker.state.journal import Reporter, plain
 from hvd_elastic_ext.worker.state.keeper import WorkerSettings
+from hvd_elastic_ext.worker.state.mixin import _Early
 from hvd_elastic_ext.worker.sync.exchange import fingerprint
+from hvd_elastic_ext.worker.sync.host_updates import Inbox
 from tests.support.clock import ManualClock
 
 
@@ -76,3 +78,18 @@ def test_a_line_cut_short_by_a_full_disk_does_not_swallow_the_next(tmp_path: Pat
     sink._torn = True  # what a short write leaves
     Journal(sink, ManualClock()).record("finished", generation=0, code=0)
     assert [record.event for record in read(journal.read_text().splitlines())] == ["finished"]
+
+
+def test_a_notice_before_there_is_a_state_goes_to_the_first_one_only() -> None:
+    early, first, second, third = _Early(), Inbox(), Inbox(), Inbox()
+    early.on_hosts_update(None)
+    early.hand_over(first)
+    assert first.pending == 1
+    early.on_hosts_update(None)
+    del first  # its State is gone, and it has received both
+    early.hand_over(second)
+    assert second.pending == 0
+    del second
+    early.on_hosts_update(None)  # nobody has received this one
+    early.hand_over(third)
+    assert third.pending == 1
