@@ -68,6 +68,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
             figures.append(read(job))
             os.kill(job.events("spawned")[-1].get("pid"), signal.SIGKILL)
             job.wait_for("another world", lambda: len(job.events("resized")) > 1, timeout=100)
+            job.wait_for("its figures", lambda: read(job)["hvd_elastic_downtime_seconds_total"] > 0)
             figures.append(read(job))
             job.wait_for("its steps", lambda: job.events("stepped")[-1].generation > 1, timeout=100)
             process.send_signal(signal.SIGTERM)
