@@ -18,6 +18,7 @@ Each other value is an object with one key::
     {"$namedtuple": ["train:Point", {field: value}]} {"$dataclass": ["train:Best", {field: value}]}
     {"$enum": ["train:Phase", "WARM_UP"]}
     {"$array": ["<f4", [2, 3], "C", base64]} {"$scalar": ["<f4", base64]}
+    {"$eager": {"$array": …}}                        a tensor of TensorFlow; where that is not loaded, the array
     {"$dtype": "float32"} {"$device": "cuda:0"} {"$size": [2, 3]} {"$sparse": [indices, values, [2, 3]]}
 
 A value in several places is written in each of them. Only a tensor becomes one object again.

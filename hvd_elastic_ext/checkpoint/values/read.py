@@ -120,6 +120,10 @@ class _Reader:
             known = self._tensors[number] = self._tensor(number, kind)
         return known
 
+    def eager(self, array: Any) -> Any:
+        tensorflow: Any = sys.modules.get("tensorflow")
+        return array if tensorflow is None else tensorflow.constant(array)
+
     def keys(self, values: list[Any]) -> list[Any]:
         """Return ``values`` that can be hashed. Raises ``ValueError`` if too many have the same hash."""
         if len(values) > CLASHING:
@@ -154,6 +158,9 @@ class _Reader:
 
 
 class _Plain(_Reader):
+    def eager(self, array: Any) -> Any:
+        return array
+
     def keys(self, values: list[Any]) -> list[Any]:
         return super().keys([_hashable(value) for value in values])
 
@@ -312,6 +319,7 @@ _MAKERS: Final[Mapping[str, Callable[[_Reader, Any], Any]]] = {
     "$enum": lambda reader, given: reader.record("$enum", given),
     "$array": _array,
     "$scalar": _scalar,
+    "$eager": lambda reader, given: reader.eager(given),
     "$dtype": _torch_dtype,
     "$device": _device,
     "$size": _size,

@@ -298,6 +298,8 @@ def _other(writer: _Writer, value: Any) -> str:
         return writer.tensor(value)
     if numpy is not None and (kind is numpy.ndarray or isinstance(value, numpy.generic)):
         return _numpy(value, is_array=kind is numpy.ndarray)
+    if kind.__name__ == "EagerTensor" and _is_of(kind, "tensorflow"):
+        return f'{{"$eager":{_numpy(numpy.asarray(value.numpy()), is_array=True)}}}'
     if isinstance(value, enum.Enum):
         if kind.__members__.get(value.name) is not value:
             raise Unfit(f"it is {value!r:.80}, several members of {kind.__name__} as one")
@@ -333,7 +335,13 @@ def _refusal(value: Any) -> Unfit:
     if name in _INSTEAD:
         return Unfit(f"it is {what}, which is not a plain value", _INSTEAD[name])
     remedy = "give it state_dict and load_state_dict, or use elastic.Checkpoint"
+    if _is_of(kind, "tensorflow", "tf_keras", "keras"):
+        remedy = "give it a name of its own in the State: TensorFlowKerasState(..., NAME=it)"
     return Unfit(f"it is {what}, which is not a plain value", in_state=remedy)
+
+
+def _is_of(kind: type, *packages: str) -> bool:
+    return kind.__module__.partition(".")[0] in packages
 
 
 def _name(kind: type) -> str:

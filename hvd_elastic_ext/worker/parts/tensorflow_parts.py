@@ -88,12 +88,29 @@ class VariablesPart(Part):
 
 
 class KerasModelPart(VariablesPart):
-    """A Keras model: its weights, and its other variables. Raises :class:`StateError` for one that is not built."""
+    """A Keras model: its weights, its other variables, and the states of stateful layers, which Keras does not list.
+
+    Raises :class:`StateError` for a model that is not built.
+    """
 
     def __init__(self, value: Any) -> None:
-        if not value.built:
-            raise StateError(f"{value.name!r} is not built yet, so it has no variables; call build(input_shape) first")
-        super().__init__(value, lambda: list(value.variables), what="model")
+        _demand_built(value)
+        super().__init__(value, lambda: [*value.variables, *self._states], what="model")
+
+    def is_firm(self, tensors: Sequence[Tensor]) -> Sequence[bool]:
+        """Weights are equal on all ranks. States come from each rank's own data."""
+        firm = super().is_firm(tensors)
+        weights = len(firm) - len(self._states)
+        return [*firm[:weights], *[False] * len(self._states)]
+
+    @cached_property
+    def _states(self) -> list[Any]:
+        """Those of recurrent layers that keep them from batch to batch. A built layer has them."""
+        import tensorflow as tf
+
+        stateful = [layer for layer in self.value.submodules if getattr(layer, "stateful", False) is True]
+        states = tf.nest.flatten([getattr(layer, "states", None) for layer in stateful])
+        return list({id(each): each for each in states if isinstance(each, tf.Variable)}.values())
 
     def generators(self) -> Any:
         """Return the states of its layers' random generators. By default layers have none (``tensorflow_rng``)."""
@@ -124,6 +141,23 @@ class KerasOptimizerPart(VariablesPart):
     def class_name(self) -> str:
         """The class name of the optimizer. Horovod's wrapper has the name of the class that it wraps."""
         return type(self.value).__name__
+
+    def join(self, parts: Mapping[str, Part]) -> None:
+        """Build it for the model that is compiled with it. Raises :class:`StateError` for one that would make its slots
+        later: a commit before that could not be restored."""
+        inner = _and_inner(self.value)[-1]
+        if _is_built(inner):
+            return
+        models = [part.value for part in parts.values() if isinstance(part, KerasModelPart)]
+        own = next((each for each in models if getattr(each, "optimizer", None) is self.value), None)
+        if own is not None:
+            build(self.value, own)
+            return
+        name = next((name for name, part in parts.items() if part is self), "optimizer")
+        first = "" if hasattr(inner, "_create_all_weights") else f"call {name}.build(model.trainable_variables), or "
+        raise StateError(
+            f"state.{name} has made no step, so it has no variables yet; {first}compile its model with it before"
+        )
 
     def is_firm(self, tensors: Sequence[Tensor]) -> Sequence[bool]:
         """Slots are the same on all ranks. A number, such as the learning rate, may have been set on one alone."""
@@ -197,8 +231,26 @@ def build(optimizer: Any, model: Any) -> None:
     inner = _and_inner(optimizer)[-1]
     if hasattr(inner, "_create_all_weights"):  # of the older kind
         inner._create_all_weights(variables)
-    elif hasattr(inner, "build") and not getattr(inner, "built", False):
+    elif hasattr(inner, "build") and not getattr(inner, "_built", False):
         inner.build(variables)
+
+
+def _is_built(inner: Any) -> bool:
+    """Whether an optimizer has all its variables, or will not have more."""
+    import tensorflow as tf
+
+    if not hasattr(inner, "_create_all_weights"):
+        return bool(getattr(inner, "_built", False))
+    if inner._slots:
+        return True
+    other = type(inner).from_config(inner.get_config())
+    other._create_all_weights([tf.Variable(0.0)])
+    return not other._slots
+
+
+def _demand_built(value: Any) -> None:
+    if not value.built:
+        raise StateError(f"{value.name!r} is not built yet, so it has no variables; call build(input_shape) first")
 
 
 def _and_inner(optimizer: Any) -> list[Any]:
@@ -248,6 +300,8 @@ def part_for(value: object, names: ParameterNames) -> Part | None:
     if isinstance(value, tf.random.Generator):
         return VariablesPart(value, lambda: [value.state], what="generator")
     if isinstance(value, tf.Module) and all(isinstance(each, tf.Variable) for each in value.variables):
+        if "Layer" in called:
+            _demand_built(value)
         return VariablesPart(value, lambda: list(value.variables), what=type(value).__name__)
     return None
 

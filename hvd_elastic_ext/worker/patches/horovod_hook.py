@@ -153,6 +153,7 @@ def tensorflow(module: Any) -> None:
     if not hasattr(module, "init") or _marked(module):
         return
     keras3.refuse_keras3(module)
+    keras3.use_keras2(module)
     # Horovod's own code uses the functions of mpi_ops, or operations that ask for the size when they run.
     for name in Place._fields:
         setattr(module, name, _shown(name, getattr(module, name)))

@@ -1,4 +1,4 @@
-"""Refuses Keras 3 where Horovod would train wrongly with it.
+"""Refuses Keras 3 where Horovod would train wrongly with it, and has Horovod use Keras 2 where that is there.
 
 Keras 3 calls no method in which Horovod's optimizer averages, so each rank trains alone, and nothing says so. What else
 of Horovod takes Keras' objects fails with an error that does not name the reason.
@@ -46,6 +46,18 @@ def refuse_keras3(module: ModuleType) -> None:
                 setattr(entry, _DONE, True)
             else:
                 setattr(owner, name, _refusing(entry, name))
+
+
+def use_keras2(module: ModuleType) -> None:
+    """Give ``horovod.tensorflow.keras`` the backend of Keras 2, where TensorFlow has that.
+
+    It imports ``keras.backend``, which from TensorFlow 2.16 on is that of Keras 3 and lacks most of what the callbacks
+    call.
+    """
+    if module.__name__ != "horovod.tensorflow.keras" or not hasattr(module.keras.backend, "get_value"):
+        return
+    for owner in (module, module.callbacks):
+        vars(owner)["K"] = module.keras.backend
 
 
 def _refusing(horovods: Callable[..., Any], name: str) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from hvd_elastic_ext.checkpoint.values.read import read
-from hvd_elastic_ext.checkpoint.values.write import write
+from hvd_elastic_ext.checkpoint.values.write import Unfit, write
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.parts import rng, tensorflow_parts
 from hvd_elastic_ext.worker.parts.choose import part_for
@@ -167,6 +167,64 @@ def test_moving_means_are_rolled_back(tf: Any) -> None:
     assert committed(part) != commit
     put_back(part, commit)
     assert committed(part) == commit
+
+
+def test_what_stateful_layers_remember_is_rolled_back_and_may_differ_between_ranks(tf: Any) -> None:
+    """Keras lists it nowhere."""
+    layers = tf.keras.layers
+    memory = layers.Bidirectional(layers.LSTM(2, stateful=True))
+    net = tf.keras.Sequential([tf.keras.Input(batch_shape=(1, 3, 1)), memory, layers.Dense(1)])
+    part, data = around(net), tf.ones((1, 3, 1))
+    net(data)
+    commit, then = committed(part), [net(data).numpy() for _ in range(2)]
+    put_back(part, commit)
+    assert [net(data).numpy() for _ in range(2)] == then
+    assert part.is_firm(part.capture()) == [True] * len(net.variables) + [False] * 4
+
+
+@pytest.mark.parametrize("kind", ["Adam", "legacy.Adam"])
+def test_an_optimizer_that_would_make_its_slots_after_a_commit_is_built_by_its_model_or_refused(
+    tf: Any, kind: str
+) -> None:
+    make = tf.keras.optimizers.legacy.Adam if "legacy" in kind else tf.keras.optimizers.Adam
+    net, own, foreign = network(tf), make(), make()
+    net.compile(optimizer=own)
+    parts = {"net": around(net), "own": around(own), "foreign": around(foreign)}
+    parts["own"].join(parts)
+    commit = committed(parts["own"])
+    own.apply_gradients(gradients(tf, net))
+    put_back(parts["own"], commit)
+    with pytest.raises(StateError, match=r"^state\.foreign has made no step, .* compile its model with it before$"):
+        parts["foreign"].join(parts)
+    foreign.apply_gradients(gradients(tf, network(tf)))
+    parts["foreign"].join(parts)
+
+
+def test_an_optimizer_without_slots_needs_no_step_before(tf: Any) -> None:
+    part = around(tf.keras.optimizers.legacy.SGD(0.1))
+    part.join({"optimizer": part})
+
+
+def test_a_layer_without_variables_yet_is_refused(tf: Any) -> None:
+    with pytest.raises(StateError, match="'late' is not built yet"):
+        around(tf.keras.layers.Dense(3, name="late"))
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "int64", "bool", "complex64"])
+def test_a_tensor_of_tensorflow_is_a_plain_value(tf: Any, kind: str) -> None:
+    value = tf.cast([[1, 0, 3]], kind)
+    again = read(write({"best": value}, []), lambda number, kind: None)["best"]
+    assert isinstance(again, tf.Tensor)
+    assert again.dtype == value.dtype
+    assert (again.numpy() == value.numpy()).all()
+
+
+def test_a_tensor_of_text_is_refused_and_a_variable_in_a_list_gets_a_name(tf: Any) -> None:
+    with pytest.raises(Unfit, match="NumPy data of the type object"):
+        write(tf.constant(["text", "more"]), [])
+    with pytest.raises(Unfit) as refused:
+        write([tf.Variable(1.0)], [])
+    assert refused.value.in_state == "give it a name of its own in the State: TensorFlowKerasState(..., NAME=it)"
 
 
 def test_gradients_that_horovod_has_added_up_are_dropped_also_if_they_are_not_numbers(tf: Any) -> None:

@@ -57,6 +57,7 @@ callbacks = [
     elastic.UpdateEpochStateCallback(state),
     elastic.UpdateBatchStateCallback(state),
     Dies(),
+    hvd.callbacks.MetricAverageCallback(),
     elastic.CommitStateCallback(state, batches_per_commit=3),
 ]
 
