@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.worker.patches.keras3 import refuse_keras3
+from hvd_elastic_ext.worker.patches.keras3 import refuse_keras3, use_keras2
 from tests.unit.worker import fake_keras
 
 
@@ -72,3 +72,13 @@ def test_without_keras_everything_is_let_through_and_a_second_time_changes_nothi
     refuse_keras3(module)
     assert module.DistributedOptimizer is changed
     assert module.DistributedOptimizer("one") == ("averages", "one")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_horovods_callbacks_get_the_backend_of_keras_2_where_tensorflow_has_it(version: int) -> None:
+    """Horovod imports ``keras.backend``, which is that of Keras 3 if both are installed."""
+    found, wanted = object(), SimpleNamespace(**({"get_value": float} if version == 2 else {}))
+    module = ModuleType("horovod.tensorflow.keras")
+    vars(module).update(keras=SimpleNamespace(backend=wanted), K=found, callbacks=SimpleNamespace(K=found))
+    use_keras2(module)
+    assert vars(module)["K"] is module.callbacks.K is (wanted if version == 2 else found)
