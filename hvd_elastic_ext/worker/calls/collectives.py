@@ -8,6 +8,7 @@ says so.
 
 The record is part of a result of a training call, as plain text (``checkpoint/values/alone.py``): nothing is unpickled.
 Without Horovod, and pure but for the conversion of values: ``worker/patches/horovod_collectives.py`` wraps functions.
+Tensors in a record are torch's: ``worker/patches/tensors.py`` makes those of other libraries from them.
 """
 
 from __future__ import annotations
@@ -17,9 +18,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, NamedTuple
-
-import torch
-from torch import Tensor
 
 from hvd_elastic_ext.checkpoint.values import alone
 from hvd_elastic_ext.checkpoint.values.read import DEEPEST
@@ -34,6 +32,10 @@ BY_RANK: Final = frozenset(("allgather", "grouped_allgather", "allgather_object"
 """Kinds whose results are indexed by rank, and equal on all ranks."""
 OF_RANK: Final = frozenset(("alltoall", "reducescatter", "grouped_reducescatter"))
 """Kinds that return something else to each rank."""
+VARIABLES: Final = "broadcast_variables"
+"""Writes into variables. Those of a State get their values in its sync; large ones are not recorded."""
+MOST_OF_VARIABLES: Final = 64 << 10
+"""Most bytes of variables that are recorded: statistics of the data are smaller, weights of a model are larger."""
 
 _ENTRY: Final = 256
 """Bytes of a collective besides its value: a script without a training function calls them all the time."""
@@ -41,6 +43,7 @@ _NUMBER: Final = 8
 """Bytes of a value whose size is not known."""
 _TEXT_PER_BYTE: Final = 3
 _LONGEST: Final = 200
+_LONGEST_GIVEN: Final = 2000
 Given = str
 """What a collective was called with, as far as it is the same on all ranks: types and shapes."""
 
@@ -84,15 +87,16 @@ class Record:
         self.entries.append(Entry(kind, name, given, size, why="the others had not waited for it"))
         return len(self.entries) - 1
 
-    def end(self, number: int | None, value: Any) -> None:
-        """Note the result of a collective."""
+    def end(self, number: int | None, value: Any, *, plain: Callable[[Any], Any] = lambda value: value) -> None:
+        """Note the result of a collective. ``plain``: makes torch's tensors of those of its library."""
         if number is None or self._full:
             return
         text, why, size = None, "", 0
         try:
+            value = plain(value)
             size = _ENTRY + weight(value, self._left)
             if size <= self._left:
-                text = alone.to_text(_detached(value))
+                text = alone.to_text(value)
         except Unfit as error:
             what, place = str(error).partition(";")[0], f" (at value{error.path})" if error.path else ""
             why = f"it cannot be kept: {what}{place}"
@@ -104,6 +108,11 @@ class Record:
         elif text is not None:
             self._left -= size
         self.entries[number] = self.entries[number]._replace(value=text, why=why)
+
+    def leave(self, number: int | None, why: str) -> None:
+        """Note that the result of a collective is not kept."""
+        if number is not None and not self._full:
+            self.entries[number] = self.entries[number]._replace(why=why)
 
     @property
     def digest(self) -> int:
@@ -126,14 +135,15 @@ def first_other(before: Sequence[Entry], now: Sequence[Entry]) -> Entry | None:
     """The first collective that has returned something else than before, by what was recorded; None if there is none.
 
     Only where both runs have called the same ones up to it, and for results that are not those of single ranks. In a
-    world of another size all but broadcasts return something else.
+    world of another size all but broadcasts return something else. Variables may have other values at each start.
     """
     for old, new in zip(before, now, strict=False):
         if (old.kind, old.name) != (new.kind, new.name):
             return None
         if old.size != new.size and not new.kind.startswith("broadcast"):
             continue
-        if new.kind not in OF_RANK and old.value is not None and new.value is not None and old.value != new.value:
+        comparable = new.kind not in OF_RANK | {VARIABLES} and old.value is not None and new.value is not None
+        if comparable and old.value != new.value:
             return new
     return None
 
@@ -199,7 +209,7 @@ class Replay:
             raise ValueError(f"the others called {entry.words} there")
         if entry.given != given:
             raise ValueError(f"the others passed {entry.given}, not {given}")
-        if entry.value is None and kind != BARRIER:
+        if entry.value is None and kind not in (BARRIER, VARIABLES):
             raise ValueError(f"what it returned to the others was not recorded: {entry.why}")
         self._at += 1
         if entry.value is None:
@@ -211,43 +221,23 @@ class Replay:
 
 
 def given_by(values: Sequence[Any], *, rows_differ: bool) -> Given:
-    """The types and shapes of tensors. ``rows_differ``: their first dimension may differ between ranks."""
-    return ", ".join(
-        f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape[1:] if rows_differ else tensor.shape)}"
-        for tensor in values
-        if isinstance(tensor, Tensor)
+    """The types and shapes of tensors of any library. ``rows_differ``: their first dimension may differ between ranks.
+
+    Of very many, only their number, and a digest of the rest.
+    """
+    tensors = [each for each in values if hasattr(each, "dtype") and hasattr(each, "shape")]
+    text = ", ".join(
+        f"{getattr(each.dtype, 'name', str(each.dtype).removeprefix('torch.'))}"
+        f"{_sizes(each.shape)[1 if rows_differ else 0 :]}"
+        for each in tensors
     )
+    if len(text) <= _LONGEST_GIVEN:
+        return text
+    return f"{len(tensors)} tensors ({hashlib.blake2b(text.encode(), digest_size=8).hexdigest()})"
 
 
-def put_into(targets: Any, value: Any) -> Any:
-    """Write the value of a collective into the tensor, or the tensors, that it was called with; return these."""
-    with torch.no_grad():
-        if isinstance(targets, Tensor):
-            targets.copy_(value)
-        else:
-            for target, result in zip(targets, value, strict=True):
-                target.copy_(result)
-    return targets
-
-
-def to_device_of(values: Sequence[Any], value: Any) -> Any:
-    """Bring the tensors of a result to the device of the tensors that the collective was called with."""
-    device = next((each.device for each in values if isinstance(each, Tensor)), None)
-    if device is None or device.type == "cpu":
-        return value
-    return _mapped(value, lambda tensor: tensor.to(device))
-
-
-def _detached(value: Any) -> Any:
-    return _mapped(value, lambda tensor: tensor.detach())
-
-
-def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    if isinstance(value, Tensor):
-        return change(value)
-    if type(value) in (list, tuple) and value and all(isinstance(each, Tensor) for each in value):
-        return type(value)(map(change, value))
-    return value
+def _sizes(shape: Any) -> list[Any]:
+    return [] if getattr(shape, "rank", 0) is None else list(shape)  # TensorFlow may not know it
 
 
 def weight(value: Any, most: int) -> int:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import functools
 import re
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
 
 import horovod.tensorflow as hvd
@@ -20,6 +22,8 @@ from horovod.tensorflow import mpi_ops
 from torch import Tensor
 
 from hvd_elastic_ext.worker.comms import Comms, Finished, PeerLost, Pending, copy_back, pieces, reducible
+from hvd_elastic_ext.worker.comms.tensorflow_waits import threads
+from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.process.error_report import names_lost_collective, text_of
 from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE, Fence
 
@@ -82,6 +86,12 @@ class HorovodComms(Comms):
             return Finished(number)
         return Finished(int(_run(_reduce(name, "int64", mpi_ops.Max), torch.tensor([number]))))
 
+    def begun_by_script(self) -> int | None:
+        """The number of those outside of graphs. None once the script has one in a graph, other than a broadcast: it
+        runs unseen."""
+        library = mpi_ops.MPI_LIB
+        return library.begun if isinstance(library, WatchedLibrary) and not library.in_graphs else None
+
     def lost_by(self, error: BaseException) -> bool:
         """Whether this is an error of TensorFlow that names a lost collective."""
         return names_lost_collective(error)
@@ -99,7 +109,7 @@ def _run(graph: Callable[[Any], Any], data: Tensor) -> Tensor:
     """Run a function of one operation, on the CPU. ``data`` is flat. Raises :data:`PeerLost` for TensorFlow's errors
     that mean it; the others come through."""
     try:
-        with tf.device("/CPU:0"):
+        with waiting(), tf.device("/CPU:0"):
             return torch.from_numpy(graph(tf.convert_to_tensor(data.numpy())).numpy())
     except tf.errors.OpError as error:
         if not names_lost_collective(error):
@@ -128,9 +138,102 @@ def _named(name: str) -> str:
 def _traced(function: Callable[[Any], Any], kind: str) -> Callable[[Any], Any]:
     """A graph of its own, also where the script runs its functions eagerly, for flat tensors of any length: another
     world has other lengths, and its ranks must not wait for new graphs."""
-    with tf.device("/CPU:0"):
+    with tf.device("/CPU:0"), _ours():
         spec = tf.TensorSpec([None], tf.as_dtype(kind))
         return tf.function(function, autograph=False).get_concrete_function(spec)  # type: ignore[no-any-return]
+
+
+# --- what the script does
+
+_COLLECTIVES: Final = re.compile(
+    r"horovod_((grouped_)?(allreduce|allgather|reducescatter)|broadcast(_inplace(_resource)?)?|alltoall|join)"
+)
+"""Names of operations in which ranks wait for one another."""
+
+
+class WatchedLibrary:
+    """Horovod's operations of TensorFlow, which note what the script begins. Outside of a graph they block."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+        self.begun = 0
+        """Collectives outside of graphs that have begun."""
+        self.in_graphs = False
+        """Whether the script has made a collective of a graph that is not a broadcast, which averages nothing: Horovod
+        has its own in graphs."""
+        self.ours = False
+        """Whether one that is made now is not the script's."""
+
+    def __getattr__(self, name: str) -> Any:
+        theirs = getattr(self._library, name)
+        if _COLLECTIVES.fullmatch(name):
+            theirs = untraced(self._watched(theirs, unseen="broadcast" not in name))
+        setattr(self, name, theirs)  # so that the next call skips this method
+        return theirs
+
+    def _watched(self, theirs: Callable[..., Any], *, unseen: bool) -> Callable[..., Any]:
+        @functools.wraps(theirs)
+        def operation(*args: Any, **kwargs: Any) -> Any:
+            if not tf.executing_eagerly():
+                self.in_graphs |= unseen and not self.ours
+                return theirs(*args, **kwargs)
+            self.begun += 1
+            with waiting():
+                return theirs(*args, **kwargs)
+
+        return operation
+
+
+def untraced(function: Any) -> Any:
+    """Return a function that ``tf.function`` calls as it is, and does not translate."""
+    return tf.autograph.experimental.do_not_convert(function)
+
+
+@contextmanager
+def _ours() -> Iterator[None]:
+    """Context in which collectives of a graph are made that are not the script's."""
+    library = mpi_ops.MPI_LIB
+    if not isinstance(library, WatchedLibrary):
+        yield
+        return
+    library.ours = True
+    try:
+        yield
+    finally:
+        library.ours = False
+
+
+def waiting() -> AbstractContextManager[None]:
+    """Context around a wait for other ranks. That of another thread than the main one does not hold up the script."""
+    timer = standby.current().step_timer
+    if timer is None or threading.current_thread() is not threading.main_thread():
+        return nullcontext()
+    return timer.waiting()
+
+
+# --- the world
+
+_threads: Final[set[int]] = set()
+"""Those of Horovod in the present world. They are never at rest."""
+
+
+def threads_of_horovod() -> set[int]:
+    """Native numbers of the threads that Horovod has started for the present world."""
+    return _threads
+
+
+def _noting_threads(join: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(join)
+    def joining(*args: Any, **options: Any) -> Any:
+        before, was = threads(), is_initialised()
+        try:
+            return join(*args, **options)
+        finally:
+            if not was:
+                _threads.clear()
+                _threads.update(threads() - before)
+
+    return joining
 
 
 def is_initialised() -> bool:
@@ -154,7 +257,8 @@ def fence_horovod() -> Fence:
     loaded, too, and have the functions under their own names. A second call changes nothing.
     """
     if getattr(hvd.shutdown, "hvd_elastic_fence", None) is None:
-        join, leave = HOROVOD_FENCE.tracking(mpi_ops.init), HOROVOD_FENCE.closing(mpi_ops.shutdown)
+        join, leave = HOROVOD_FENCE.tracking(_noting_threads(mpi_ops.init)), HOROVOD_FENCE.closing(mpi_ops.shutdown)
+        mpi_ops.MPI_LIB = WatchedLibrary(mpi_ops.MPI_LIB)
         leave.hvd_elastic_fence = HOROVOD_FENCE  # type: ignore[attr-defined]
         for name in _MODULES:
             if (module := sys.modules.get(name)) is not None:

@@ -11,12 +11,13 @@ its data (``pair.cc``, ``signalException``): that one waits until its time limit
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Final
+
+from hvd_elastic_ext.worker.comms.main_thread import MainThreadWaits, seconds_of
 
 COLLECTIVES: Final = ("/torch/distributed/", "/torch/nn/parallel/distributed.py", "/torch/futures/")
 """Where the Python code is that waits for other ranks. The main thread waits alone there."""
@@ -27,13 +28,9 @@ CALLED: Final = "/torch/_ops.py"
 BACKWARD: Final = "/torch/autograd/"
 """What may wait for other ranks at its end, and for this process's other threads before: those compute then. A GPU is
 not seen to compute, so with one this does not count."""
-WINDOW_S: Final = 0.5
-"""Shortest time in which nothing may have been computed. A clock tick is 0.01 s."""
-LITTLE: Final = 0.05
-"""Highest share of a processor that counts as nothing: threads wake up and look."""
 
 
-class TorchWaits:
+class TorchWaits(MainThreadWaits):
     """Looks at the main thread of this process, at each heartbeat. ``computed_s``: seconds that a thread has computed,
     or the whole process for None.
     """
@@ -43,32 +40,8 @@ class TorchWaits:
         now: Callable[[], float] = time.monotonic,
         computed_s: Callable[[int | None], float] | None = None,
     ) -> None:
-        self._now = now
-        self._computed_s = computed_s or seconds_computed
-        self._since: tuple[str, float, float] | None = None
-        """Where the main thread was, when that was looked at, and what had been computed then."""
-        self._waits = False
-
-    def look(self) -> bool:
-        """Whether the main thread waits for other ranks, and has done so since an earlier look."""
-        main = threading.main_thread()
-        if threading.current_thread() is main:
-            return False
-        where = _where(sys._current_frames().get(main.ident or 0))
-        try:
-            computed_s = None if where is None else self._computed_s(None if where == BACKWARD else main.native_id)
-        except OSError:  # no descriptor is left
-            where = computed_s = None
-        if where is None or computed_s is None:
-            self._since, self._waits = None, False
-            return False
-        now, since = self._now(), self._since
-        if since is None or since[0] != where:
-            self._since, self._waits = (where, now, computed_s), False
-        elif (passed := now - since[1]) >= WINDOW_S:
-            self._waits = computed_s - since[2] <= LITTLE * passed
-            self._since = where, now, computed_s
-        return self._waits
+        count = computed_s or seconds_computed
+        super().__init__(_where, lambda where, main: count(None if where == BACKWARD else main), now)
 
 
 def _where(frame: FrameType | None) -> str | None:
@@ -86,6 +59,4 @@ def _where(frame: FrameType | None) -> str | None:
 
 def seconds_computed(thread: int | None) -> float:
     """Seconds that a thread of this process has computed, by its native id; for None all of them."""
-    path = Path("/proc/self/stat" if thread is None else f"/proc/self/task/{thread}/stat")
-    fields = path.read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
+    return seconds_of(Path("/proc/self/stat" if thread is None else f"/proc/self/task/{thread}/stat"))

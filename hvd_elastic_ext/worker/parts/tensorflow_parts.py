@@ -38,6 +38,11 @@ class VariablesPart(Part):
         self._variables = variables
         self._what = what
 
+    @property
+    def variables(self) -> Sequence[Any]:
+        """The variables that it keeps now."""
+        return self._variables()
+
     def capture(self) -> Any:
         """Return the content of each variable, in order. Raises :class:`StateError` for one without numbers."""
         return [_read(variable) for variable in self._variables()]
@@ -318,25 +323,41 @@ def _version_of(package: str) -> str:
 def _read(variable: Any) -> Tensor:
     import tensorflow as tf
 
-    kind = variable.dtype
-    if not (kind.is_floating or kind.is_integer or kind.is_bool or kind.is_complex) or not hasattr(torch, kind.name):
-        raise StateError(f"{variable.name!r} is of type {kind.name}, which cannot be committed")
     # In a fifth of the time of read_value(), whose layers of Python are most of a commit of many small variables.
-    content = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=kind)
+    kind = demand_numbers(variable.dtype, variable.name)
+    return to_torch(tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=kind))
+
+
+def demand_numbers(kind: Any, name: str) -> Any:
+    """Return a type of TensorFlow. Raises :class:`StateError` if torch has no such type."""
+    if not (kind.is_floating or kind.is_integer or kind.is_bool or kind.is_complex) or not hasattr(torch, kind.name):
+        raise StateError(f"{name!r} is of type {kind.name}, which cannot be committed")
+    return kind
+
+
+def to_torch(content: Any) -> Tensor:
+    """Return torch's view of the memory of a tensor of TensorFlow, or of a copy on the CPU. It is not to be changed."""
+    import tensorflow as tf
+
     if not content.device.endswith("CPU:0"):
         with tf.device("/CPU:0"):
             content = tf.identity(content)
     tensor = torch.utils.dlpack.from_dlpack(tf.experimental.dlpack.to_dlpack(content))
-    return tensor.view(torch.bool) if kind.is_bool and tensor.dtype != torch.bool else tensor
+    return tensor.view(torch.bool) if content.dtype.is_bool and tensor.dtype != torch.bool else tensor
 
 
 def _array(tensor: Tensor, variable: Any) -> Any:
     """NumPy's view of a committed tensor, in the variable's type."""
+    return to_numpy(tensor, variable.dtype)
+
+
+def to_numpy(tensor: Tensor, kind: Any) -> Any:
+    """Return NumPy's view of a tensor, in the same type, by its name in TensorFlow."""
     tensor = tensor.detach().cpu()
     same_size = _NO_NUMPY.get(tensor.dtype)
     if same_size is None:
         return tensor.numpy()
-    return tensor.view(same_size).numpy().view(variable.dtype.as_numpy_dtype)
+    return tensor.view(same_size).numpy().view(kind.as_numpy_dtype)
 
 
 def _size(shape: Any) -> str:

@@ -21,7 +21,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.core.messages.slot_protocol import COLLECTIVES, ENGINE
 from hvd_elastic_ext.worker.patches import horovod_collectives, keras3, tensorflow_steps
-from hvd_elastic_ext.worker.patches.horovod_collectives import PUBLIC_MODULE
+from hvd_elastic_ext.worker.patches.horovod_collectives import PUBLIC_MODULES
 from hvd_elastic_ext.worker.process import link, standby
 from hvd_elastic_ext.worker.process.link import Message
 from hvd_elastic_ext.worker.process.standby import ATTEMPT_PAUSE_S, ATTEMPTS, Standby
@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 ADOPT: Final = "HVD_ELASTIC_ADOPT"
 STOCK: Final = "hvd_elastic_ext.worker.stock"
 
-PUBLIC_MODULES: Final = (PUBLIC_MODULE, "hvd_elastic_ext.tensorflow")
-"""A script that has imported one of them has a training function at which a process can be met."""
+OBJECTS: Final = ("broadcast_object", "allgather_object")
+"""Functions of Horovod that send objects of the script."""
 _DONE: Final = "hvd_elastic_hooked"
 _COMPLETE: Final = "hvd_elastic_complete"
 _MIXED: Final = 3
@@ -122,7 +122,7 @@ def torch(module: Any) -> None:
     broadcast = _not_a_step(module.broadcast_optimizer_state)
     for user in (module, module.functions, module.elastic.state):
         user.broadcast_optimizer_state = broadcast
-    for name in ("broadcast_object", "allgather_object"):
+    for name in OBJECTS:
         setattr(module, name, _named_alike(getattr(module, name)))
     horovod_collectives.wrap(module)
     ours = sys.modules.get(STOCK)
@@ -159,11 +159,13 @@ def tensorflow(module: Any) -> None:
         setattr(module, name, _shown(name, getattr(module, name)))
     module.local_rank = _shown_local_rank(module.local_rank)
     if module.__name__ == "horovod.tensorflow":
-        from hvd_elastic_ext.worker.comms.horovod_tensorflow import fence_horovod
+        from hvd_elastic_ext.worker.comms import horovod_tensorflow
 
-        fence_horovod()
-        process = standby.current()
-        process.step_timer = StepTimer(process.link.status, report=process.report_first_step)
+        horovod_tensorflow.fence_horovod()
+        for name in OBJECTS:
+            setattr(module, name, _named_alike(getattr(module, name)))
+        horovod_collectives.wrap(module, untraced=horovod_tensorflow.untraced)
+        _time_steps_of_tensorflow(horovod_tensorflow)
         if not hasattr(module, "BroadcastGlobalVariablesHook"):
             module.BroadcastGlobalVariablesHook = _broadcast_hook(module)
     if os.environ.get(ADOPT) == "1":
@@ -268,6 +270,7 @@ def in_training(state: Any, rejoin: Callable[[], None]) -> Iterator[None]:
     calls, process = current_calls(), standby.current()
     with process.training(calls.number, collectives=calls.has_record):
         _go_live(state, rejoin, call=calls.number, is_over=lambda: calls.finished() is not None)
+        _tell_of_variables_outside(state)
         try:
             yield
         except SystemExit as end:
@@ -287,6 +290,16 @@ def _go_live(state: Any, rejoin: Callable[[], None], *, call: int, is_over: Call
     if process.was_shown_another_place(_real_place()):
         # Objects built for another place are reset, as in any change of worlds.
         state.on_reset()
+
+
+def _tell_of_variables_outside(state: Any) -> None:
+    """Say if variables that a script has broadcast before its loop are not in the State that is synced now."""
+    if not horovod_collectives.has_kept_own() or (keeper := getattr(state, "_keeper", None)) is None:
+        return
+    from hvd_elastic_ext.worker.parts.tensorflow_parts import VariablesPart
+
+    parts = [part for part in keeper.parts if isinstance(part, VariablesPart)]
+    horovod_collectives.tell_of_variables_outside(variable for part in parts for variable in part.variables)
 
 
 def _real_place() -> tuple[int, ...]:
@@ -469,10 +482,11 @@ def _time_steps(mpi_ops: Any) -> None:
     """Measure the time of steps for the heartbeats, and of waits in Horovod's ``mpi_ops`` if there is one."""
     from torch.optim import optimizer
 
+    from hvd_elastic_ext.worker.comms import horovod
     from hvd_elastic_ext.worker.optim.step_waits import measure
 
     process = standby.current()
-    on_step = _tell_if_alone() if mpi_ops is not None else lambda: None
+    on_step = _tell_if_alone(horovod) if mpi_ops is not None else lambda: None
     timer = StepTimer(process.link.status, report=process.report_first_step, on_step=on_step)
     process.step_timer = timer
     if mpi_ops is not None:
@@ -482,22 +496,34 @@ def _time_steps(mpi_ops: Any) -> None:
     optimizer.register_optimizer_step_post_hook(timer.after_step)
 
 
-def _tell_if_alone() -> Callable[[], None]:
+def _time_steps_of_tensorflow(comms: Any) -> None:
+    """The same for ``horovod.tensorflow``, whose steps and waits may be in a graph. ``comms``: our module for it."""
+    import tensorflow as tf
+
+    from hvd_elastic_ext.worker.comms.tensorflow_waits import TensorFlowWaits
+
+    process = standby.current()
+    process.step_timer = StepTimer(process.link.status, report=process.report_first_step, on_step=_tell_if_alone(comms))
+    has_gpu = functools.cache(lambda: bool(tf.config.list_physical_devices("GPU")))
+    process.link.status.waits = TensorFlowWaits(comms.threads_of_horovod, has_gpu).look
+
+
+def _tell_if_alone(comms: Any) -> Callable[[], None]:
     """Return a function to call after each step of a script without a State of ours, to detect ranks that train alone.
-    Our States do this themselves."""
+    Our States do this themselves. ``comms``: our module for the Horovod of this process."""
     from hvd_elastic_ext.core.clock import SystemClock
-    from hvd_elastic_ext.worker.comms.horovod import HorovodComms, is_initialised
     from hvd_elastic_ext.worker.sync.training_alone import TrainingAlone
 
     def record(event: str, **fields: Any) -> None:
         standby.current().link.send("record", event=event, fields=fields)
 
-    alone = TrainingAlone(HorovodComms(), SystemClock(), record)
+    alone = TrainingAlone(comms.HorovodComms(), SystemClock(), record)
 
     def stepped() -> None:
-        if is_initialised():
-            alone.stepped()
-        else:
+        if not comms.is_initialised():
             alone.world_ended()
+            return
+        with contextlib.suppress(ValueError):  # on another thread, if the world ends now
+            alone.stepped()
 
     return stepped

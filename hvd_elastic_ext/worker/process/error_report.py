@@ -37,13 +37,15 @@ _LOST_IN_TENSORFLOW: Final = frozenset(
     {"UnknownError", "AbortedError", "CancelledError", "InternalError", "UnavailableError"}
 )
 """The errors as which TensorFlow raises the loss of a peer. It has others for operations of ranks that do not fit."""
+_ABOUT_A_GRAPH: Final = ("Graph execution error", "Detected at ", "File ", "<stack traces unavailable>", "[[{{node ")
+"""How lines begin in which TensorFlow says where in a graph an error was raised."""
 _COLLECTIVE: Final = re.compile(r"Horovod[A-Z]\w+|Horovod has been shut down")
 
 
 def is_failure(error: BaseException) -> bool:
     """Whether the script caused the error. It did not for a lost peer, a change of hosts, or a requested exit."""
     names = {kind.__name__ for kind in type(error).__mro__}
-    return isinstance(error, Exception) and not names & _INTERRUPTS
+    return isinstance(error, Exception) and not (names & _INTERRUPTS or names_lost_collective(error))
 
 
 def follows_lost_peer(error: BaseException) -> bool:
@@ -67,11 +69,13 @@ def names_lost_collective(error: BaseException) -> bool:
 
 
 def text_of(error: BaseException) -> str:
-    """The text of an error in one line; of one of TensorFlow's, which has a line for each function, only the operation
-    that failed."""
+    """The text of an error in one line. TensorFlow's have a line for each function: of a lost collective, only the
+    operation that failed; of another error in a graph, only what it says."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if type(error).__module__.startswith("tensorflow."):
+    if names_lost_collective(error):
         lines = [line for line in lines if "Horovod" in line and not line.startswith("File ")][:1] or lines[:1]
+    elif type(error).__module__.startswith("tensorflow."):
+        lines = [line for line in lines if not line.startswith(_ABOUT_A_GRAPH)][:1] or lines[:1]
     return " ".join(" ".join(lines).split()).removesuffix(" defined at (most recent call last):")
 
 

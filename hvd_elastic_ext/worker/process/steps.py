@@ -147,6 +147,8 @@ class StepTimer:
         self._status.stepped_at = round(now, 6)
         if not self._status.own_step:
             self._status.step += steps
+            for _ in range(steps):
+                self._on_step()
         self._status.step_ended(now, steps=steps)
 
     def _pause(self, now: float) -> float | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +28,7 @@ from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.commits.memory_limits import memory_warning
 from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.optim.averaging import accumulating
-from hvd_elastic_ext.worker.parts import rng
+from hvd_elastic_ext.worker.parts import Part, rng
 from hvd_elastic_ext.worker.process.link import Status
 from hvd_elastic_ext.worker.process.steps import StepCount
 from hvd_elastic_ext.worker.state import user_files
@@ -183,6 +183,11 @@ class Keeper:
         self._inherited = False
         self._start()
 
+    @property
+    def parts(self) -> Collection[Part]:
+        """The parts of the State."""
+        return self._inventory.parts.values()
+
     # Commit and roll back
 
     def save(self) -> None:
@@ -310,6 +315,7 @@ class Keeper:
             look()  # heartbeats find the same steps: they count once
         else:
             self._status.step_ended(steps=steps)
+        self._stopping.counted(steps)
         self._count_a_missed_deadline()
         self._report_step()
 

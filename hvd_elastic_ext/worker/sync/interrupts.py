@@ -69,6 +69,12 @@ class Stopping:
             if self._checked_at is None:
                 self._warn_of_no_check()
 
+    def counted(self, steps: int) -> None:
+        """Note steps that an optimizer has counted itself."""
+        if self._in_world:
+            for _ in range(steps):
+                self._alone.stepped()
+
     def due(self) -> bool:
         """Return whether the world must end. The answer is the same on all ranks, and stays True until they leave."""
         self._note_check()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.worker import stock
 from hvd_elastic_ext.worker.comms import Comms
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,12 @@ class _Window(NamedTuple):
     """The number of collectives that the script had begun by then; None if they are not counted."""
 
 
+REMEDIES: Final = (
+    "wrap the optimizer with hvd.DistributedOptimizer or elastic.wrap, or under torch.distributed the model with "
+    "DistributedDataParallel",
+    "wrap the optimizer with hvd.DistributedOptimizer, or the tape with hvd.DistributedGradientTape",
+)
+"""What to do: with torch, and with TensorFlow."""
 EVENT: Final = "trains_alone"
 """The event's name in the journal."""
 
@@ -85,8 +92,10 @@ class TrainingAlone:
         if self._comms.rank() > 0:
             return
         log.warning(
-            "each of the %d ranks trains alone: nothing was averaged over them for %.0f s; wrap the optimizer with "
-            "hvd.DistributedOptimizer or elastic.wrap, or under torch.distributed the model with "
-            "DistributedDataParallel (a script that averages its weights less often can ignore this)", size, seconds
-        )  # fmt: skip
+            "each of the %d ranks trains alone: nothing was averaged over them for %.0f s; %s (a script that averages "
+            "its weights less often can ignore this)",
+            size,
+            seconds,
+            REMEDIES[stock.FRAMEWORK == "tensorflow"],
+        )
         self._record(EVENT, size=size, rank=0, reason=f"nothing was averaged over the {size} ranks for {seconds:.0f} s")

@@ -48,7 +48,7 @@ def test_every_library_gives_every_rank_the_right_result(saw, check, expected):
         ("horovod", {"ours": False, "wrapped": True, "its own": True}),
         ("torch", {"ours": False, "wrapped": True, "its own": True, "with DDP": True}),
         ("mpi", {"ours": None, "wrapped": None}),  # a script's calls of mpi4py are not seen
-        ("tensorflow", {"ours": None}),  # nor are those within a graph
+        ("tensorflow", {"ours": False, "its own": True, "in a graph": None}),  # from then on nobody knows
     ],
     ids=["horovod", "torch", "mpi", "tensorflow"],
     indirect=["world"],

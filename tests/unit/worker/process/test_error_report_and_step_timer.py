@@ -87,6 +87,7 @@ def of_tensorflow(name: str, text: str) -> Exception:
 def test_errors_of_tensorflow_that_name_a_lost_collective_are_known_as_that_and_no_others_are() -> None:
     for name in ("UnknownError", "AbortedError", "CancelledError", "InternalError", "UnavailableError"):
         assert follows_lost_peer(of_tensorflow(name, GRAPH))
+        assert not is_failure(of_tensorflow(name, GRAPH))
     for other in (
         of_tensorflow("FailedPreconditionError", f"Mismatched allreduce tensor shapes\n{GRAPH}"),  # the script's
         of_tensorflow("InvalidArgumentError", GRAPH),
@@ -94,6 +95,7 @@ def test_errors_of_tensorflow_that_name_a_lost_collective_are_known_as_that_and_
         type("UnknownError", (Exception,), {})(GRAPH),
     ):
         assert not follows_lost_peer(other)
+        assert is_failure(other)
 
 
 def test_of_an_error_of_tensorflow_the_line_says_only_which_operation_has_failed() -> None:
@@ -101,6 +103,23 @@ def test_of_an_error_of_tensorflow_the_line_says_only_which_operation_has_failed
     assert found == "UnknownError: Detected at node Distributed/cond_3/HorovodAllreduce_grads_0"
     assert describe(of_tensorflow("OutOfRangeError", "the end\nof it"))["error"] == "OutOfRangeError: the end"
     assert describe(ValueError("two\nlines"))["error"] == "ValueError: two lines"
+
+
+OF_THE_SCRIPT = """Graph execution error:
+
+Detected at node assert_less/Assert/Assert defined at (most recent call last):
+  File "/x/train.py", line 41, in train
+
+assertion failed: [no number like this] [Condition x < y did not hold element-wise:] [2] [1]
+\t [[{{node assert_less/Assert/Assert}}]] [Op:__inference_f_20]"""
+
+
+def test_of_an_error_of_the_script_in_a_graph_the_line_is_what_it_says() -> None:
+    found = describe(of_tensorflow("InvalidArgumentError", OF_THE_SCRIPT))["error"]
+    assert found.startswith("InvalidArgumentError: assertion failed: [no number like this]")
+    mismatch = GRAPH.replace("Horovod has been shut down.", "Mismatched allreduce tensor shapes.")
+    found = describe(of_tensorflow("FailedPreconditionError", mismatch))["error"]
+    assert found.startswith("FailedPreconditionError: Mismatched allreduce tensor shapes.")
 
 
 def test_a_failure_is_described_within_limits() -> None:

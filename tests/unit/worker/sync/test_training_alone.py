@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.core.journal import check
+from hvd_elastic_ext.worker import stock
 from hvd_elastic_ext.worker.comms import AloneComms
 from hvd_elastic_ext.worker.sync.commit_interval import CommitSchedule
 from hvd_elastic_ext.worker.sync.interrupts import Stopping
@@ -73,6 +74,26 @@ def test_a_state_writes_it_into_its_own_journal() -> None:
         clock.advance(1.0)
         stopping.stepped()
     assert [event for event, _ in journal.lines] == ["trains_alone"]
+
+
+def test_a_state_counts_steps_that_an_optimizer_has_counted_itself() -> None:
+    clock, journal = ManualClock(), Journal()
+    stopping = Stopping(Comms(), clock, CommitSchedule(), journal.record)
+    stopping.counted(2 * STEPS)  # there is no world yet
+    stopping.enter()
+    for _ in range(3):
+        clock.advance(SECONDS)
+        stopping.counted(STEPS)
+    assert [event for event, _ in journal.lines] == ["trains_alone"]
+
+
+def test_a_script_of_tensorflow_is_told_what_to_do_there(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(stock, "FRAMEWORK", "tensorflow")
+    train(Comms(), steps=5 * STEPS, each_s=1.0)
+    assert "hvd.DistributedGradientTape" in caplog.text
+    assert "elastic.wrap" not in caplog.text
 
 
 def test_a_script_without_any_collective_is_told_once_and_what_to_do(caplog: pytest.LogCaptureFixture) -> None:

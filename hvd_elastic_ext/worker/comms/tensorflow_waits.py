@@ -1,0 +1,75 @@
+"""Whether this process waits for other ranks within a graph of TensorFlow.
+
+A collective of a graph waits in C++, where nobody can hook it at a cost that a step would not notice. So each heartbeat
+looks at the main thread. It waits if it runs a graph, and neither a thread of this process nor Python code that the
+graph calls has done anything for a while. Horovod's own threads do not count: they are never at rest.
+
+A graph that reads data, such as that of ``fit``, may wait for these instead. That cannot be told apart, unless the data
+come from Python. A GPU is not seen to compute, so with one nothing is said.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from hvd_elastic_ext.worker.comms.main_thread import MainThreadWaits, seconds_of
+
+GRAPH: Final = ("/tensorflow/python/eager/execute.py", "/tensorflow/python/client/session.py")
+"""Where the Python code is that runs a graph."""
+PYTHON: Final = "/tensorflow/python/ops/script_ops.py"
+"""Where a graph calls Python code: for data from a generator, and in ``tf.py_function``."""
+_TASKS: Final = Path("/proc/self/task")
+
+
+class TensorFlowWaits(MainThreadWaits):
+    """Looks at this process, at each heartbeat. ``at_rest``: threads whose computation does not count.
+
+    ``has_gpu``: whether graphs may run on a GPU. ``computed_s``: seconds that all threads but those have computed.
+    """
+
+    def __init__(
+        self,
+        at_rest: Callable[[], Collection[int]],
+        has_gpu: Callable[[], bool],
+        *,
+        now: Callable[[], float] = time.monotonic,
+        computed_s: Callable[[Collection[int]], float] | None = None,
+    ) -> None:
+        count = computed_s or seconds_computed
+        self._has_gpu = has_gpu
+        super().__init__(self._place, lambda where, main: count({*at_rest(), threading.get_native_id()}), now)
+
+    def _place(self, frame: FrameType | None) -> str | None:
+        if frame is None or not frame.f_code.co_filename.endswith(GRAPH) or self._has_gpu():
+            return None
+        return None if any(map(_is_called_by_a_graph, sys._current_frames().values())) else GRAPH[0]
+
+
+def _is_called_by_a_graph(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.endswith(PYTHON):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def seconds_computed(but: Collection[int]) -> float:
+    """Seconds that the living threads of this process have computed, but for these."""
+    total = 0.0
+    for thread in threads() - set(but):
+        try:
+            total += seconds_of(_TASKS / str(thread) / "stat")
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended
+    return total
+
+
+def threads() -> set[int]:
+    """Native numbers of this process's threads."""
+    return {int(entry.name) for entry in _TASKS.iterdir()}
