@@ -39,6 +39,7 @@ from benchmarks.cases.state import (
     simulate,
     simulated_spot_trace,
     spot_trace,
+    unlike_ranks,
 )
 from benchmarks.model import Case
 
@@ -59,6 +60,7 @@ CASES: Final[tuple[Case, ...]] = (
     *calls.CASES,
     checkpoint.CASE,
     in_process.SYNC_CASE,
+    unlike_ranks.CASE,
     checkpoint_stall.CASE,
     checkpoint_interval.CASE,
     autoscale.CASE,

@@ -389,6 +389,20 @@ def _not_kept(fields: Fields) -> str:
     return f"{what} was not kept: {_shown(fields, 'reason')}"
 
 
+MAX_SHARES: Final = 8
+"""Most ranks whose shares are shown in one line."""
+
+
+def _shares(fields: Fields) -> str:
+    now, before = (_numbers(fields.get(key)) for key in ("rows", "rows_before"))
+    return f"{now or '?'} samples by rank{f', before {before}' if before else ''}"
+
+
+def _numbers(value: Any) -> str:
+    numbers = value if isinstance(value, list | tuple) else ()
+    return " ".join(map(str, numbers[:MAX_SHARES])) + (" …" if len(numbers) > MAX_SHARES else "")
+
+
 def _given_reason(fields: Fields) -> str:
     return _shown(fields, "reason")
 
@@ -692,6 +706,16 @@ EVENTS: Final[Mapping[str, EventKind]] = {
             attention=True,
             remedies=_NETWORK,
             line=_words("{reason}"),
+        ),
+        EventKind(
+            "shares",
+            "the ranks' shares of the global batch follow their measured speed",
+            "rows (samples of each rank in a global batch), rows_before, sample_s (what each rank takes for a sample), "
+            "name (of the sampler in the State), step, rank, size, call, host, reason",
+            hosts=(),
+            says=_shares,
+            note=_given_reason,
+            line=lambda fields: f"shares of the global batch: {_shares(fields)}: {_given_reason(fields)}",
         ),
         EventKind(
             "deadline_missed",

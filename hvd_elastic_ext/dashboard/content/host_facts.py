@@ -183,4 +183,5 @@ def row(name: str, host: HostFacts, now: float) -> dict[str, Any]:
         "gpu": None,
         "gpu_memory": None,
         "price": None,
+        "shares": None,
     }

@@ -39,7 +39,7 @@ NEWEST: Final = 50
 BEFORE_S, AFTER_S = 10.0, 1.0
 """Ends of processes within these seconds of a fault belong to it."""
 MAX_WHO: Final = 3
-_DETAILS: Final = ("cpu", "memory", "gpu", "gpu_memory", "price", "ranks", "heard_s", "step_s")
+_DETAILS: Final = ("cpu", "memory", "gpu", "gpu_memory", "price", "ranks", "heard_s", "step_s", "shares")
 """Fields that the launcher reports of a connected host."""
 _QUIET: Final = frozenset(
     {"stepped", "committed", "spawned", "standby", "parked", "synced", "inherited", "published", "call_skipped"}

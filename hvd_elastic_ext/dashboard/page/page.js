@@ -394,7 +394,7 @@ function viewHosts(main) {
     if (waitingFor(list, "hosts")) return;
     const all = state.parts.hosts, text = wanted.value.toLowerCase();
     const hosts = all.filter((host) => !text || `${host.name} ${host.state} ${host.why} ${host.notice}`.toLowerCase().includes(text));
-    const measures = [["gpu", "GPU", percent], ["gpu_memory", "GPU memory", percent], ["price", "Price/h", num]].filter(([key]) => all.some((host) => known(host[key])));
+    const measures = [["gpu", "GPU", percent], ["gpu_memory", "GPU memory", percent], ["price", "Price/h", num], ["shares", "Share", shares]].filter(([key]) => all.some((host) => known(host[key]) && host[key].length !== 0));
     const steps = all.map((host) => host.step_s).filter((step) => step > 0).sort((a, b) => a - b), middle = steps[Math.floor((steps.length - 1) / 2)] || 0;
     fill(list,
       el("p", { class: "note", text: `${plural(all.length, "host")}; ${all.filter((host) => host.trains).length} train, ${all.filter((host) => host.state === "blocked").length} blocked. ${(state.parts.now || {}).launcher ? "By the launcher, now." : "By the journal."}` }),
@@ -402,6 +402,9 @@ function viewHosts(main) {
   };
   return update;
 }
+
+/* The part of the global batch that each rank of a host gets. */
+function shares(parts) { return parts.length > 8 ? `${parts.slice(0, 8).map(percent).join(" ")} …` : parts.map(percent).join(" "); }
 
 function hostCells(host, middle, status, measures) {
   const slow = host.straggler || (middle && host.step_s > 1.5 * middle ? `${dur(host.step_s)} a step, others ${dur(middle)}` : "");

@@ -83,6 +83,13 @@ def stragglers(step_times: Mapping[Seat, Sequence[float]]) -> list[Straggler]:
     return sorted(found, key=lambda straggler: -straggler.seconds)
 
 
+def has_less_work(share: tuple[int, int] | None, size: int) -> bool:
+    """Whether a process has less than an equal share of the global batch, among ``size`` of them. It is known to be
+    slow then, and has its place: it is not a straggler. ``share``: its samples, and all of them.
+    """
+    return share is not None and share[0] * size < share[1]
+
+
 @dataclass(frozen=True, slots=True)
 class Watch:
     """Stragglers that were reported or drained already: each is reported once and drained at most once."""
@@ -382,7 +389,9 @@ def _advice(job: JobState, found: Stall, *, restart: bool) -> str:
 
 def _find_stragglers(job: JobState) -> None:
     state = job.liveness
-    found = stragglers({life.seat: tuple(times) for life, times in state.times.items()})
+    slow = stragglers({life.seat: tuple(times) for life, times in state.times.items()})
+    size = len(job.world.members)
+    found = [each for each in slow if not has_less_work(job.roster.workers[each.seat].share, size)]
     drain = job.options.drain_stragglers and _can_spare_one(job)
     state.watch, report, leave = state.watch.look(found, drain=drain)
     for straggler in found:

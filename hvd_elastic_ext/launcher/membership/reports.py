@@ -60,6 +60,7 @@ def take_heartbeat(worker: Worker, beat: Mapping[str, Any], at: float) -> None:
     if observed is not None:
         worker.observed = observed
     worker.every, worker.commit_s, worker.call_s = every, commit_s, call_s
+    worker.share = _share(beat.get("share"))
 
 
 def _measure(worker: Worker, stepped: tuple[int, float]) -> None:
@@ -80,6 +81,12 @@ def _stepped(value: object) -> tuple[int, float] | None:
         return None
     count, at = whole_number(value[0]), finite_number(value[1])
     return None if count is None or at is None else (count, at)
+
+
+def _share(value: object) -> tuple[int, int] | None:
+    """A process's samples of a global batch, and all of them."""
+    numbers = whole_numbers(value, 2)
+    return None if numbers is None or not 0 <= numbers[0] <= numbers[1] else (numbers[0], numbers[1])
 
 
 def signals(message: object) -> dict[str, float]:
@@ -170,7 +177,7 @@ _RESERVED_FIELDS: Final = frozenset({"t", "mono", "at_mono", "generation", "even
 _OF_PROCESSES: Final = frozenset(
     (
         *("stepped", "committed", "synced", "rolled_back", "inherited", "call_skipped"),
-        *("deadline_missed", "memory", "not_sealed", "trains_alone"),
+        *("deadline_missed", "memory", "not_sealed", "shares", "trains_alone"),
     )
 )
 """Events that processes may send. Other events have known fields, on which lines and reports rely."""

@@ -85,7 +85,10 @@ def _hosts(job: JobState) -> dict[str, dict[str, Any]]:
     ranks = {host: [rank for rank, *_ in numbers if rank is not None] for host, numbers in by_host(job).items()}
     training = {life.seat.host for life in job.world.members} if job.standing else set()
     steps: dict[str, float] = {}
+    shares: dict[str, dict[int, float]] = {}
     for worker in job.roster.present(job.world.members):
+        if worker.share is not None and worker.share[1] and (rank := job.rank(worker.life)) is not None:
+            shares.setdefault(worker.seat.host, {})[rank] = round(worker.share[0] / worker.share[1], 4)
         if worker.step_s is not None:
             steps[worker.seat.host] = max(steps.get(worker.seat.host, 0.0), worker.step_s)
     return {
@@ -99,6 +102,7 @@ def _hosts(job: JobState) -> dict[str, dict[str, Any]]:
             "ranks": ranks.get(name, []),
             "heard_s": round(max(0.0, job.now - agent.last_message_at), 1),
             "step_s": steps.get(name),
+            "shares": [share for _, share in sorted(shares.get(name, {}).items())],
         }
         for name, agent in job.roster.agents.items()
         if agent.joined

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Final, cast
 
 import torch
@@ -159,6 +161,12 @@ def join_world() -> None:
     except ValueError as error:
         # Horovod raises ValueError if a world does not form; the cause is a lost peer.
         raise HorovodInternalError(f"joining the next world failed: {error}") from error
+
+
+def time_waits(around_wait: Callable[[], AbstractContextManager[None]]) -> None:
+    """Enter this context around each wait for other ranks from now on. Without effect where there is no Horovod."""
+    if FOR_TORCH and isinstance(mpi_ops.mpi_lib, PinnedLibrary):
+        mpi_ops.mpi_lib.around_wait = around_wait
 
 
 def wrapped(optimizer: Any, named_parameters: Any, **options: Any) -> Any:

@@ -2,19 +2,21 @@
 
 Horovod averages the gradients of ranks with equal weight, and adds up the micro-batches of one rank. So the mean over
 the global batch results if each micro-batch's mean loss is multiplied by ``size * its samples / samples of the global
-batch``. This is exact for any split.
+batch``. This is exact for any split, also for shares that follow the ranks' speed (:mod:`shares`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch.utils.data import Sampler
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.worker.data.sampler import ElasticSampler
+from hvd_elastic_ext.worker.data.sampler import ElasticSampler, Indices
+from hvd_elastic_ext.worker.data.shares import EQUAL, MeasuredShares, Rows, chosen, scaled
 
 # --- arithmetic
 
@@ -29,29 +31,33 @@ class MicroBatch:
     """The factor for their mean loss."""
 
 
-def passes(total: int, *, size: int, largest: int | None = None) -> int:
+def passes(total: int, *, size: int, largest: int | None = None, most: int | None = None) -> int:
     """Return in how many passes each of ``size`` ranks takes its part of ``total`` samples, ``largest`` at a time.
 
-    The first ranks may have one sample more than the others; all make equally many passes. Raises :class:`UsageError`
-    for numbers below 1.
+    ``most``: the samples of the rank with most of them. By default shares are equal, and the first ranks may have one
+    sample more than the others. All make equally many passes. Raises :class:`UsageError` for numbers below 1.
     """
     for name, number in (("the global batch", total), ("the number of ranks", size), ("the largest batch", largest)):
         if number is not None and number < 1:
             raise UsageError(f"{name} is {number}; it must be at least 1")
-    most = -(-total // size)
+    most = -(-total // size) if most is None else most
     return 1 if largest is None else -(-most // largest)
 
 
-def micro_batches(total: int, *, rank: int, size: int, largest: int | None = None) -> tuple[MicroBatch, ...]:
-    """Return the micro-batches of ``rank`` for one global batch.
+def micro_batches(
+    total: int, *, rank: int, size: int, largest: int | None = None, rows: Rows | None = None
+) -> tuple[MicroBatch, ...]:
+    """Return the micro-batches of ``rank`` for one global batch. ``rows``: the samples of each rank; None: equally
+    many.
 
     A rank without samples in a pass gets one sample with weight 0: every rank must take part in the reductions, and no
     sample may count twice. Errors as in :func:`passes`.
     """
-    count = passes(total, size=size, largest=largest)
+    count = passes(total, size=size, largest=largest, most=None if rows is None else max(rows))
     if not 0 <= rank < size:
         raise UsageError(f"rank {rank} is not one of {size} ranks; they count from 0")
-    places = range(rank, total, size)
+    before = 0 if rows is None else sum(rows[:rank])
+    places = range(rank, total, size) if rows is None else range(before, before + rows[rank])
     filler = MicroBatch((rank % total,), 0.0)
     base, more = divmod(len(places), count)
     made, start = [], 0
@@ -74,26 +80,52 @@ class Plan:
     """Its samples."""
     micro_batches: tuple[MicroBatch, ...]
     """This rank's part."""
+    rows: int
+    """This rank's samples."""
 
 
 class Step:
-    """One optimizer step: this rank's micro-batches of one global batch, each with the weight of its mean loss."""
+    """One optimizer step: this rank's micro-batches of one global batch, each with the weight of its mean loss.
 
-    def __init__(self, plan: Plan, batches: Iterator[Any], *, sampler: ElasticSampler) -> None:
-        self.length = plan.length
+    ``record`` is called when all were used. ``shares`` measure the step, in which this rank has ``rows`` samples; None:
+    it is not measured.
+    """
+
+    def __init__(
+        self,
+        batches: Iterator[Any],
+        weights: Sequence[float],
+        *,
+        length: int,
+        rows: int,
+        record: Callable[[], None],
+        shares: MeasuredShares | None = None,
+    ) -> None:
+        self.length = length
         """Samples of all ranks together."""
-        self.passes = len(plan.micro_batches)
+        self.rows = rows
+        """Samples of this rank."""
+        self.passes = len(weights)
         self.done = False
         """Whether all micro-batches were used."""
-        self._plan = plan
         self._batches = batches
-        self._sampler = sampler
+        self._weights = weights
+        self._record = record
+        self._shares = shares
 
     def __iter__(self) -> Iterator[tuple[Any, float]]:
-        for micro in self._plan.micro_batches:
-            yield next(self._batches), micro.weight
-        self._sampler.record(self.length)
+        measured = None if self._shares is None else self._shares.begin_step()
+        for weight in self._weights:
+            yield next(self._batches), weight
+        if self._shares is not None and measured is not None:
+            self._shares.stepped(measured, self.rows)
+        self._record()
         self.done = True
+
+    def demand_done(self, what: str) -> None:
+        """Raise :class:`UsageError` if the step is not done. ``what``: whose it is."""
+        if not self.done:
+            raise UsageError(f"{what}: a step was left before all of its {self.passes} micro-batches were used")
 
 
 class GlobalBatches(Sampler[list[int]]):
@@ -103,19 +135,26 @@ class GlobalBatches(Sampler[list[int]]):
     object to a ``DataLoader`` as ``batch_sampler`` and iterate over :meth:`steps`. The last batch of an epoch may be
     smaller; with the sampler's ``drop_last`` it is left out.
 
-    Raises :class:`UsageError` for numbers below 1.
+    ``shares``: "equal", or "measured": each rank's part of the batch follows its speed. It begins equal in each world,
+    stays between a quarter of that and four times that, and changes only at a ``state.commit()``.
+
+    Raises :class:`UsageError` for numbers below 1, and for other ``shares``.
     """
 
-    def __init__(self, sampler: ElasticSampler, total: int, largest: int | None = None) -> None:
+    def __init__(self, sampler: ElasticSampler, total: int, largest: int | None = None, shares: str = EQUAL) -> None:
         passes(total, size=1, largest=largest)
         self.sampler = sampler
         self.total = total
         self.largest = largest
+        self.shares = chosen(shares, of="GlobalBatches")
+        sampler.shares = self.shares
 
     @property
     def passes(self) -> int:
-        """Micro-batches of a full step in the present world: Horovod's ``backward_passes_per_step``."""
-        return passes(self.total, size=self.sampler.world()[1], largest=self.largest)
+        """Most micro-batches of a step in the present world: Horovod's ``backward_passes_per_step``."""
+        size = self.sampler.world()[1]
+        most = None if self.shares is None else self.shares.most(self.total, size)
+        return passes(self.total, size=size, largest=self.largest, most=most)
 
     def steps(self, loader: Iterable[Any]) -> Iterator[Step]:
         """Iterate over ``loader``, the ``DataLoader`` made with this object, one optimizer step at a time.
@@ -127,18 +166,39 @@ class GlobalBatches(Sampler[list[int]]):
             raise UsageError("GlobalBatches.steps: this loader was not made with batch_sampler=these batches")
         self.sampler.assign()
         self.sampler.begin_loop(nothing_left=not self._plans())
-        plans, batches = self._plans(), iter(loader)
+        # What the loader has fetched ahead for earlier shares is dropped: it does not count as consumed.
+        while (yield from self._until_shares_change(loader)) and self._plans():
+            pass
+
+    def _until_shares_change(self, loader: Iterable[Any]) -> Generator[Step, None, bool]:
+        """Yield steps, and return whether shares have changed before the last one."""
+        shares, plans, batches = self.shares, self._plans(), iter(loader)
+        changes = 0 if shares is None else shares.changes
+        if shares is not None:
+            shares.report(self.sampler.rank)
         for plan in plans:
-            step = Step(plan, batches, sampler=self.sampler)
+            step = Step(
+                batches,
+                [micro.weight for micro in plan.micro_batches],
+                length=plan.length,
+                rows=plan.rows,
+                record=partial(self.sampler.record, plan.length),
+                shares=shares if plan.length == self.total else None,
+            )
             yield step
-            if not step.done:
-                raise UsageError(
-                    f"GlobalBatches.steps: a step was left before all of its {step.passes} micro-batches were used"
-                )
+            step.demand_done("GlobalBatches.steps")
+            if shares is not None and shares.changes != changes:
+                return True
+        return False
 
     def __iter__(self) -> Iterator[list[int]]:
-        order, start = self.sampler.remaining_indices, 0
-        for plan in self._plans():
+        # Planned now, and not with the first batch: a commit in between may change the shares.
+        return self._places(self.sampler.remaining_indices, self._plans())
+
+    @staticmethod
+    def _places(order: Indices, plans: Sequence[Plan]) -> Iterator[list[int]]:
+        start = 0
+        for plan in plans:
             for micro in plan.micro_batches:
                 yield [int(order[start + place]) for place in micro.places]
             start += plan.length
@@ -152,5 +212,11 @@ class GlobalBatches(Sampler[list[int]]):
         rank, size = self.sampler.world()
         full, rest = divmod(len(self.sampler.remaining_indices), self.total)
         lengths = [self.total] * full + ([rest] if rest and not self.sampler.drop_last else [])
-        plan_of = {n: Plan(n, micro_batches(n, rank=rank, size=size, largest=self.largest)) for n in set(lengths)}
+        plan_of = {length: self._plan(length, rank=rank, size=size) for length in set(lengths)}
         return [plan_of[length] for length in lengths]
+
+    def _plan(self, length: int, *, rank: int, size: int) -> Plan:
+        rows = None if self.shares is None else scaled(self.shares.rows(self.total, size), length)
+        parts = micro_batches(length, rank=rank, size=size, largest=self.largest, rows=rows)
+        own = len(range(rank, length, size)) if rows is None else rows[rank]
+        return Plan(length, parts, own)

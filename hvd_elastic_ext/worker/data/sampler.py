@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.comms import current_world
+from hvd_elastic_ext.worker.data.shares import MeasuredShares
 from hvd_elastic_ext.worker.stock import ElasticSampler as StockSampler
 
 Indices = NDArray[np.int64]
@@ -55,6 +56,11 @@ def _check(dataset: object, unknown: Iterable[str], *, seed: object, **switches:
     """Raise :class:`UsageError` for a dataset without a length, a seed that is not a whole number, other switches, and
     arguments of ``unknown`` names."""
     for name in unknown:
+        if name == "shares":
+            raise UsageError(
+                "ElasticSampler has no shares: its batches have no weights; give them to "
+                'elastic.GlobalBatches(sampler, total, shares="measured")'
+            )
         options = ("seed", *switches)
         near = difflib.get_close_matches(name.lower(), options, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(options)}"
@@ -106,6 +112,8 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         self.epoch = 0
         self.rank, self.num_replicas = 0, 1
         self.processed_num = 0
+        self.shares: MeasuredShares | None = None
+        """Of the :class:`GlobalBatches` over this sampler; None: equal ones."""
         self.processed_indices: set[int] = set()
         """Only for progress from an older Horovod: samples consumed before ``processed_num`` counted."""
         self._order: Indices | None = None
@@ -186,6 +194,8 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
     def reset(self) -> None:
         """Assign the rest. Called before the training function is entered again."""
         self._looped = False
+        if self.shares is not None:
+            self.shares.begin_world()
         self.assign()
 
     def assign(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -14,8 +14,18 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from hvd_elastic_ext.core.errors import DataError, UsageError
 from hvd_elastic_ext.worker.comms import current_world
-from hvd_elastic_ext.worker.data.assignment import Assignment, Consumed, Range, Ranges, joined, total
+from hvd_elastic_ext.worker.data.assignment import (
+    Assignment,
+    Consumed,
+    Range,
+    Ranges,
+    SharedAssignment,
+    joined,
+    total,
+)
+from hvd_elastic_ext.worker.data.global_batches import Step
 from hvd_elastic_ext.worker.data.sampler import shuffled
+from hvd_elastic_ext.worker.data.shares import EQUAL, MeasuredShares, Rows, chosen
 
 _UNKNOWN: Final = "?"
 
@@ -28,6 +38,9 @@ class ElasticStream(IterableDataset[Any]):
     ``count(shard)`` finds one. Without both, each shard is read once to count its records. ``shuffle`` reads the shards
     in an order drawn from ``seed`` and the epoch; the records of a shard keep their order. ``drop_last`` leaves out
     records that do not divide evenly among the ranks, instead of repeating some.
+
+    ``shares``: "equal", or "measured": what each rank reads follows its speed, as in :class:`GlobalBatches`. Then
+    iterate over :meth:`steps`, which gives the weight of each batch and records it.
 
     Pass it to the State, iterate over :meth:`loader` (or, without loader processes, over any ``DataLoader``), call
     ``record_batch`` after each batch and ``set_epoch`` with the next number after each epoch.
@@ -45,6 +58,7 @@ class ElasticStream(IterableDataset[Any]):
         shuffle: bool = True,
         seed: int = 0,
         drop_last: bool = False,
+        shares: str = EQUAL,
     ) -> None:
         if lengths is not None and len(lengths) != len(shards):
             raise UsageError(f"ElasticStream: {len(shards)} shards, but {len(lengths)} lengths; give one for each")
@@ -52,6 +66,7 @@ class ElasticStream(IterableDataset[Any]):
         self.shuffle = shuffle
         self.seed = seed
         self.drop_last = drop_last
+        self.shares = chosen(shares, of="ElasticStream")
         self.epoch = 0
         self._open = open_shard if takes_start(open_shard) else _Skipping(open_shard)
         self._count = count or self._read_through
@@ -60,7 +75,7 @@ class ElasticStream(IterableDataset[Any]):
         self._counted: dict[int, int] = {}
         self._left: Ranges | None = None
         """The ranges that were left at the last assignment; None: the whole epoch."""
-        self._assignment: Assignment | None = None
+        self._assignment: Assignment | SharedAssignment | None = None
         self._consumed = Consumed(())
         self._rank = 0
         self._loading = False
@@ -70,8 +85,24 @@ class ElasticStream(IterableDataset[Any]):
         return current_world.current()
 
     def loader(self, batch_size: int | None = 1, num_workers: int = 0, **options: Any) -> StreamLoader:
-        """Return a ``DataLoader`` whose iterations read the rest of the epoch; ``options`` are torch's."""
+        """Return a ``DataLoader`` whose iterations read the rest of the epoch; ``options`` are torch's.
+
+        With measured shares ``batch_size`` is that of equal ones: a step has so many records for each rank.
+        """
         return StreamLoader(self, batch_size=batch_size, num_workers=num_workers, **options)
+
+    def steps(self, loader: StreamLoader) -> Iterator[Step]:
+        """Iterate over ``loader``, made by :meth:`loader`, one optimizer step at a time, with measured shares.
+
+        Each step has one batch of this rank, with the weight of its mean loss. Its records are recorded when it has
+        been used. Raises :class:`UsageError` if a step ends before that.
+        """
+        if self.shares is None:
+            raise UsageError('ElasticStream.steps: give shares="measured", or iterate over the loader itself')
+        if not isinstance(loader, StreamLoader) or loader.dataset is not self:
+            raise UsageError("ElasticStream.steps: this loader was not made by this stream's loader(...)")
+        while (yield from loader.until_shares_change(self.shares)):
+            pass  # what was read ahead is dropped: it does not count as consumed
 
     def set_epoch(self, epoch: int) -> None:
         """Begin ``epoch``. For the present epoch this changes nothing."""
@@ -85,6 +116,8 @@ class ElasticStream(IterableDataset[Any]):
 
         Call it once per batch, in the order of the batches.
         """
+        if self.shares is not None:
+            raise UsageError("ElasticStream.record_batch: with measured shares each of the steps records itself")
         if self._assignment is None:
             raise UsageError("ElasticStream.record_batch: nothing has been assigned yet; iterate over a loader first")
         self._consumed = self._assignment.consume(self._consumed, batch_size)
@@ -96,13 +129,15 @@ class ElasticStream(IterableDataset[Any]):
         It is 0 while lengths are unknown.
         """
         if self._assignment is not None:
-            return max(0, self._assignment.records - self._assignment.size * sum(self._consumed.counts))
+            return self._assignment.left(self._consumed)
         left = self._whole_epoch() if self._left is None else self._left
         return total(left)
 
     def reset(self) -> None:
         """Drop the present assignment. The next iteration assigns the rest to its own world."""
         self._left, self._assignment = self._remaining(), None
+        if self.shares is not None:
+            self.shares.begin_world()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the rest of the epoch and the lengths found so far; equal on every rank.
@@ -129,6 +164,8 @@ class ElasticStream(IterableDataset[Any]):
         self._left = None if left is None else tuple(map(_range, left.split()))
         self._lengths = tuple(None if word == _UNKNOWN else int(word) for word in state_dict["lengths"].split())
         self._assignment = None
+        if self.shares is not None:
+            self.shares.begin_world()
 
     def measure(self) -> None:
         """Count the records of shards of unknown length, each rank some of them. Every rank must call it at the same
@@ -152,15 +189,31 @@ class ElasticStream(IterableDataset[Any]):
 
     def assign(self, workers: int) -> Assignment:
         """Assign the rest to the present world, for ``workers`` loader processes per rank; 0 reads in this process."""
+        ranges, size = self._rest()
+        made = self._assignment = Assignment(ranges, size, max(1, workers), self.drop_last)
+        self._consumed = made.nothing_consumed()
+        return made
+
+    def assign_shares(self, rows: Rows, workers: int, *, drop_last: bool) -> SharedAssignment:
+        """The same for ranks that take ``rows`` records in each step."""
+        ranges, _ = self._rest()
+        made = self._assignment = SharedAssignment(ranges, rows, max(1, workers), drop_last or self.drop_last)
+        self._consumed = made.nothing_consumed()
+        return made
+
+    def record_step(self) -> None:
+        """Record a step with measured shares."""
+        assert self._assignment is not None
+        self._consumed = self._assignment.consume(self._consumed, 1)
+
+    def _rest(self) -> tuple[Ranges, int]:
+        """The records that no rank has consumed, and the size of the present world."""
         self._measure_alone()
         self._left = self._remaining()
         self._rank, size = self.world()
-        ranges = self._whole_epoch() if self._left is None else self._left
-        self._assignment = Assignment(ranges, size, max(1, workers), self.drop_last)
-        self._consumed = self._assignment.nothing_consumed()
-        return self._assignment
+        return self._whole_epoch() if self._left is None else self._left, size
 
-    def assigned(self, workers: int) -> Assignment:
+    def assigned(self, workers: int) -> Assignment | SharedAssignment:
         """Return the present assignment, or a new one if none fits."""
         assignment = self._assignment
         fits = assignment is not None and (assignment.size, assignment.workers) == (self.world()[1], max(1, workers))
@@ -168,6 +221,12 @@ class ElasticStream(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         worker = get_worker_info()
+        if self.shares is not None and not self._loading:
+            raise UsageError(
+                "ElasticStream: with measured shares iterate over stream.steps(loader): batches have weights"
+            )
+        if worker is None and isinstance(self._assignment, SharedAssignment):
+            return self._read(self._assignment.ranges_of(self._rank, 0))
         if worker is None:
             return self._read(self.assign(0).ranges_of(self._rank, 0))
         if self._assignment is None or not self._loading:
@@ -177,9 +236,9 @@ class ElasticStream(IterableDataset[Any]):
 
     def __len__(self) -> int:
         """The records of this rank in the last assignment; 0 when nothing is left."""
-        return self._assigned().each
+        return self._assigned().length_of(self._rank)
 
-    def _assigned(self) -> Assignment:
+    def _assigned(self) -> Assignment | SharedAssignment:
         return self.assigned(self._assignment.workers if self._assignment else 0)
 
     def _read(self, ranges: Ranges) -> Iterator[Any]:
@@ -234,9 +293,48 @@ class StreamLoader(DataLoader[Any]):
         for option, bad, why in _UNFIT:
             if options.get(option) == bad:
                 raise UsageError(f"ElasticStream.loader: {option}={bad} does not work: {why}")
+        if stream.shares is not None and options.get("batch_size") is None:
+            raise UsageError("ElasticStream.loader: measured shares need batch_size=, that of equal shares")
         super().__init__(stream, **options)
+        self._given = options
+
+    def until_shares_change(self, shares: MeasuredShares) -> Generator[Step, None, bool]:
+        """Yield steps, and return whether the shares have changed before the last one."""
+        stream, (rank, size) = self.dataset, self.dataset.world()
+        rows, changes = shares.rows((self.batch_size or 1) * size, size), shares.changes
+        assignment = stream.assign_shares(rows, self.num_workers, drop_last=self.drop_last)
+        shares.report(rank)
+        batches = self._of_shares(rows[rank]) if assignment.steps else iter(())
+        for number in range(assignment.steps):
+            parts = assignment.rows_in(number)
+            length = sum(parts)
+            step = Step(
+                batches,
+                [size * parts[rank] / length],
+                length=length,
+                rows=parts[rank],
+                record=stream.record_step,
+                shares=shares if parts == rows else None,
+            )
+            yield step
+            step.demand_done("ElasticStream.steps")
+            if shares.changes != changes:
+                return True
+        return False
+
+    def _of_shares(self, rows: int) -> Iterator[Any]:
+        """Begin to read the present assignment, in batches of ``rows`` records. A loader has one size for ever."""
+        self.dataset._loading = True
+        try:
+            return iter(DataLoader(self.dataset, **{**self._given, "batch_size": rows, "drop_last": False}))
+        finally:
+            self.dataset._loading = False
 
     def __iter__(self) -> Any:
+        if self.dataset.shares is not None:
+            raise UsageError(
+                "ElasticStream: with measured shares iterate over stream.steps(loader): batches have weights"
+            )
         self.dataset.assign(self.num_workers)
         self.dataset._loading = True  # loader processes are forked on the next line
         try:
@@ -245,7 +343,10 @@ class StreamLoader(DataLoader[Any]):
             self.dataset._loading = False
 
     def __len__(self) -> int:
-        lengths = self.dataset.assigned(self.num_workers).lengths
+        assignment = self.dataset.assigned(self.num_workers)
+        if isinstance(assignment, SharedAssignment):
+            return assignment.steps
+        lengths = assignment.lengths
         size = self.batch_size or 1
         return sum(length // size if self.drop_last else -(-length // size) for length in lengths)
 

@@ -6,6 +6,8 @@ In synchronous training all ranks take the same time. Only the part without wait
 DDP waits in C++ at the end of a backward pass: it adds a callback to those that autograd calls last. Ours are called
 right before that one and right after it. They are queued from within the pass, by the first gradient that it computes
 for an output of the model. On a GPU the host does not wait then, so nothing is measured.
+
+:class:`OwnTime` measures a part of a step without these waits.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils import _pytree
 
+from hvd_elastic_ext.worker.comms.horovod import time_waits
 from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.process.steps import StepTimer
 
@@ -77,7 +80,11 @@ def measure(timer: Callable[[], StepTimer | None]) -> None:
 
 def _expect_backward(timer: StepTimer, ddp: Any, output: Any) -> None:
     """Measure how long DDP waits at the end of the backward pass that begins with this output."""
-    if not ddp.require_backward_grad_sync or getattr(ddp, "_use_python_reducer", False) or not timer.measures():
+    if not ddp.require_backward_grad_sync or getattr(ddp, "_use_python_reducer", False):
+        return
+    if any(isinstance(value, Tensor) and value.device.type != "cpu" for value in _pytree.tree_leaves(output)):
+        timer.unseen += 1  # the device waits, and not this thread
+    if not timer.measures():
         return
     queued: list[None] = []
 
@@ -95,3 +102,60 @@ def _expect_backward(timer: StepTimer, ddp: Any, output: Any) -> None:
         # A parameter among the outputs would keep the hook for ever.
         if isinstance(value, Tensor) and value.grad_fn is not None and value.device.type == "cpu":
             cast(Any, value).register_hook(first_gradient)
+
+
+# --- a rank's own part of a step
+
+
+class OwnTime:
+    """The time that this rank needs for some work of its own, without its waits for other ranks in between.
+
+    On a GPU the host only queues the work, so there the device measures, by events in its present stream: from when it
+    has done all earlier work to when it has done this. Nothing waits for it until the seconds are asked for.
+    """
+
+    def __init__(self, timer: StepTimer) -> None:
+        self._timer = timer
+        self._events = [_event()] if _TORCH.cuda.is_initialized() else []
+        self._waits, self._unseen = timer.all_waits_s, timer.unseen
+        self._began = timer.now()
+        self._seconds: float | None = None
+
+    @classmethod
+    def begin(cls) -> OwnTime:
+        """Begin to measure, now."""
+        return cls(_timer())
+
+    def end(self) -> None:
+        """End the measurement."""
+        passed_s = self._timer.now() - self._began
+        if self._timer.unseen != self._unseen:
+            self._events.clear()  # a wait within it was not measured
+        elif self._events:
+            self._events.append(_event())
+        else:
+            self._seconds = passed_s - (self._timer.all_waits_s - self._waits)
+
+    def seconds(self) -> float | None:
+        """Return the time; None if it is not known, because a wait for other ranks was not measured."""
+        if self._events:
+            begun, ended = self._events
+            ended.synchronize()
+            return float(begun.elapsed_time(ended)) / 1000
+        return self._seconds
+
+
+def _event() -> Any:
+    event = _TORCH.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def _timer() -> StepTimer:
+    """The timer of this process. Without an agent, which would need it for heartbeats, there is none yet."""
+    process = standby.current()
+    if process.step_timer is None:
+        timer = process.step_timer = StepTimer(process.link.status)
+        time_waits(timer.waiting)
+        measure(lambda: process.step_timer)
+    return process.step_timer

@@ -50,8 +50,8 @@ class Status:
     """The content of a heartbeat. The main thread only sets plain attributes, which is fast."""
 
     __slots__ = (
-        "call_s", "commit", "commit_s", "every", "fresh", "look", "observed", "own_step", "progress", "step", "step_s",
-        "stepped", "stepped_at", "waiting", "waits",
+        "call_s", "commit", "commit_s", "every", "fresh", "look", "observed", "own_step", "progress", "share", "step",
+        "step_s", "stepped", "stepped_at", "waiting", "waits",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -87,6 +87,8 @@ class Status:
         """Mean seconds between recent calls of ``commit()``, less the commits themselves."""
         self.observed: dict[str, float] | None = None
         """What the script has observed for ``--autoscale``, by name."""
+        self.share: tuple[int, int] | None = None
+        """This rank's samples of a global batch, and all of them, where shares follow the ranks' speed."""
 
     def step_ended(self, at: float | None = None, *, steps: int = 1) -> None:
         """Count steps, of which the last ended ``at`` a time of :func:`time.perf_counter`; by default now."""
@@ -287,6 +289,8 @@ class Link:
             pace["stepped_at"] = status.stepped_at
         if (stepped := status.stepped) is not None:
             pace["stepped"] = stepped
+        if (share := status.share) is not None:
+            pace["share"] = share
         observed = {} if status.observed is None else {"observed": status.observed}
         self.send("beat", pid=os.getpid(), step=status.step, commit=status.commit, **pace, **observed)
 

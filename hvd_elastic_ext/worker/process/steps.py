@@ -70,6 +70,10 @@ class StepTimer:
         self._measured_at = -math.inf
         self._left_out = False
         """Whether waits of the step under way are not measured."""
+        self.all_waits_s = 0.0
+        """Seconds of all waits that were measured. It only grows."""
+        self.unseen = 0
+        """Backward passes that may have waited without being measured. It only grows."""
 
     def now(self) -> float:
         """Seconds of the clock by which steps are measured."""
@@ -78,6 +82,7 @@ class StepTimer:
     def measures(self) -> bool:
         """Whether the waits of the step under way are to be measured. If not, its length does not count."""
         self._left_out = self._now() + (self._usual or 0.0) < self._measured_at + SAMPLE_S
+        self.unseen += self._left_out
         return not self._left_out
 
     @contextmanager
@@ -97,7 +102,9 @@ class StepTimer:
     def waited(self, began: float) -> None:
         """Note a wait for other ranks that began at that time and ends now. One that another overlaps counts once."""
         now = self._now()
-        self._waited += now - min(now, max(began, self._waited_to))
+        waited = now - min(now, max(began, self._waited_to))
+        self._waited += waited
+        self.all_waits_s += waited
         self._waited_to = now
 
     def before_step(self, optimizer: Any, *_: Any) -> None:

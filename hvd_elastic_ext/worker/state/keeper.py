@@ -297,6 +297,13 @@ class Keeper:
         self._stopping.leave()
         return True
 
+    def agree_on_shares(self) -> None:
+        """Let samplers whose shares follow the ranks' speed compare it with the other ranks, after a commit of all."""
+        for name, part in self._inventory.parts.items():
+            changed = part.agree(self._comms, name=f"shares.{name}")
+            if changed is not None and self._comms.rank() == 0:
+                self._record("shares", name=name, **changed)
+
     def _within_a_step(self) -> bool:
         """Whether this is between backward passes of a step; False if the script has no check elsewhere."""
         within = any(map(accumulating, self._inventory.optimizers().values()))

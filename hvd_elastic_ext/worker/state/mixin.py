@@ -66,6 +66,7 @@ class StateMethods:
         self._keeper.commit_called()
         if self._keeper.schedule.due():
             super().commit()  # type: ignore[misc]
+            self._keeper.agree_on_shares()
         else:
             self.check_host_updates()
 

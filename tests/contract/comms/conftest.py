@@ -35,6 +35,7 @@ OF_TORCH = (
     "wrapped_with_clipping",
     "wrapped_with_a_loss_scaler",
     "accumulating_between_passes_only",
+    "shares_by_measured_speed",
 )
 EVERYWHERE = (
     "places",
@@ -69,7 +70,7 @@ LAST = {
         "stock_handle_takes_anothers_result",
         "losing_a_peer_with_much_under_way",
     ),
-    "torch": (*OF_TORCH, *NOT_HOROVOD, "leaving_does_not_wait_for_living_peers"),
+    "torch": (*OF_TORCH, *NOT_HOROVOD, "shares_by_measured_speed_under_ddp", "leaving_does_not_wait_for_living_peers"),
     "mpi": (*OF_TORCH, *NOT_HOROVOD, "reset_joins_the_next_world"),
     "tensorflow": (
         "operations_that_do_not_fit",

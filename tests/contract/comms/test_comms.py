@@ -171,6 +171,25 @@ def test_training_on_many_ranks_equals_training_on_one_with_the_whole_batch(saw,
     assert_equal_everywhere_and_to_one_process(saw[check])
 
 
+def assert_shares_follow_speed(saw):
+    assert_equal_everywhere_and_to_one_process([(together, alone) for together, alone, _ in saw])
+    assert saw[0][2] == saw[1][2], "ranks differ"
+    assert saw[0][2], "shares stay equal"
+    fast, slow = saw[0][2][-1]
+    assert fast + slow == 24
+    assert 14 <= fast <= 18  # 16, if the machine did nothing else
+
+
+@of_torch
+def test_ranks_of_unlike_speed_get_unlike_shares_and_train_as_one_process_with_the_whole_batch(saw):
+    assert_shares_follow_speed(saw["shares_by_measured_speed"])
+
+
+@only_torch
+def test_under_ddp_the_wait_within_backward_does_not_make_ranks_look_alike(saw):
+    assert_shares_follow_speed(saw["shares_by_measured_speed_under_ddp"])
+
+
 @not_horovod
 @pytest.mark.parametrize("check", ["wrapped_with_a_scheduler_made_first", "wrapped_lbfgs"])
 def test_schedulers_made_before_and_steps_with_closures_average_too(saw, check):

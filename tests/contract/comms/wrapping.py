@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.comms import Comms
+from hvd_elastic_ext.worker.data.global_batches import GlobalBatches
+from hvd_elastic_ext.worker.data.sampler import ElasticSampler
 from hvd_elastic_ext.worker.optim import averaging
 from hvd_elastic_ext.worker.optim.averaging import Averaged, accumulating, wrap
 
@@ -247,3 +252,60 @@ def accumulating_between_passes_only(comms: Comms) -> Any:
         seen.append(accumulating(optimizer))
     optimizer.step()
     return [*seen, accumulating(optimizer)]
+
+
+# --- ranks of unlike speed
+
+TOTAL, SAMPLE_S = 24, 0.002
+LENGTH = 20 * TOTAL + 5  # a short batch comes last
+
+
+def unlike() -> tuple[TensorDataset, nn.Module]:
+    torch.manual_seed(3)
+    inputs = torch.randn(LENGTH, 5, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    net = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 1)).double()
+    return TensorDataset(inputs, inputs.sum(1, keepdim=True)), net
+
+
+def in_shares(comms: Comms, data: TensorDataset, net: nn.Module, optimizer: Any) -> list[Any]:
+    """Train for an epoch, with rank 1 at half the speed. Return the last shares, and the number of changes."""
+    sampler = ElasticSampler(data, seed=1)
+    batches = GlobalBatches(sampler, TOTAL, shares="measured")
+    changes = []
+    for step in batches.steps(DataLoader(data, batch_sampler=batches)):
+        for (inputs, targets), weight in step:
+            output = net(inputs)
+            time.sleep(SAMPLE_S * len(inputs) * (1 + comms.rank()))
+            (mse_loss(output, targets) * weight).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        assert batches.shares is not None
+        changed = batches.shares.agree(comms, name="shares")
+        changes += [] if changed is None else [changed["rows"]]
+    return changes
+
+
+def in_one_process() -> list[float]:
+    data, net = unlike()
+    optimizer = sgd(net.parameters())
+    order = ElasticSampler(data, seed=1).order()
+    for start in range(0, LENGTH, TOTAL):
+        inputs, targets = data[order[start : start + TOTAL]]
+        mse_loss(net(inputs), targets).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return nn.utils.parameters_to_vector(net.parameters()).tolist()
+
+
+def shares_by_measured_speed(comms: Comms) -> Any:
+    data, net = unlike()
+    optimizer = wrap(sgd(net.parameters()), net.named_parameters(), comms=comms)
+    changes = in_shares(comms, data, net, optimizer)
+    return [nn.utils.parameters_to_vector(net.parameters()).tolist(), in_one_process(), changes]
+
+
+def shares_by_measured_speed_under_ddp(comms: Comms) -> Any:
+    """DDP waits for the others within ``backward()``."""
+    data, net = unlike()
+    changes = in_shares(comms, data, DistributedDataParallel(net), sgd(net.parameters()))
+    return [nn.utils.parameters_to_vector(net.parameters()).tolist(), in_one_process(), changes]

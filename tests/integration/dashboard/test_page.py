@@ -264,6 +264,19 @@ def test_of_two_hosts_the_slow_one_is_told(tab: Tab) -> None:
     assert ["straggler: 0.4 s a step, others 0.05 s" in row for row in rows] == [False, True]
 
 
+def test_the_share_of_each_rank_is_shown_where_shares_follow_their_speed_and_no_column_otherwise(tab: Tab) -> None:
+    tab.js("state.parts.hosts.forEach(host => Object.assign(host, {shares: []}))")
+    tab.view("Hosts")
+    tab.wait("document.querySelectorAll('main tbody tr').length === 3")
+    assert "Share" not in shown(tab)
+    tab.js("Object.assign(state.parts.hosts[0], {shares: [0.25, 0.4167]}) && 1")
+    tab.view("Now")
+    tab.view("Hosts")
+    tab.wait("document.querySelectorAll('main tbody tr').length === 3")
+    assert "Share" in shown(tab)
+    assert "25.0 % 41.7 %" in " ".join(shown(tab).split())
+
+
 def test_gpus_and_prices_are_shown_where_they_are_known_and_nothing_of_them_otherwise(tab: Tab) -> None:
     tab.view("Now")
     assert "GPU" not in shown(tab)

@@ -98,6 +98,16 @@ COOLS = {**STRUCK, "cooldown_s": 20.0, "host_blocked_s": 20.0}
             },
             "world 7: size 3 (a:2, c:1); start; --min-np lets it start without b (blocked for 9 s more: x)",
         ),
+        (
+            "shares",
+            {"rows": [64, 32], "rows_before": [48, 48], "sample_s": [0.01, 0.02], "reason": "it is faster"},
+            "shares of the global batch: 64 32 samples by rank, before 48 48: it is faster",
+        ),
+        (
+            "shares",
+            {"rows": list(range(10)), "reason": "x"},
+            "shares of the global batch: 0 1 2 3 4 5 6 7 … samples by rank: x",
+        ),
         ("standby", {"host": "b", "slot": 1}, "b slot 1 starts a process beside the training"),
         ("standby", {"host": "b", "slot": 1, "trains": False}, "b slot 1 starts a process"),
         ("exited", {**ENDED, "rank": 2}, "rank 2 (b slot 1) has ended: crashed: exit code 3"),

@@ -187,6 +187,10 @@ class Scenario:
             if host in ("*", process.host):
                 process.step_s = float(seconds)
 
+    def share_(self, host: str, rows: str, total: str) -> None:
+        """The host's process has so many samples of each global batch."""
+        self._process(host).share = [int(rows), int(total)]
+
     def lose_world_(self, host: str) -> None:
         self.cluster.lose_world(host)
 

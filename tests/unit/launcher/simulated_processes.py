@@ -38,6 +38,8 @@ class Process(processes.Process):
     warned: bool = False
     progress: int = 0
     step_s: float | None = None
+    share: list[int] | None = None
+    """Its samples of a global batch, and all of them."""
 
 
 class Training(training.Training):
@@ -220,6 +222,7 @@ class Training(training.Training):
             "waiting": (process.wedged or self.held_up(process)) and not process.stuck,
             "step_s": process.step_s,
             "call_s": self.call_s,
+            **({} if process.share is None else {"share": process.share}),
             **({} if process.stepped_at is None else {"stepped_at": process.stepped_at}),
         }
 

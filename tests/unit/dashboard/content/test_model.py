@@ -45,7 +45,8 @@ LIVE = {
     "ledger": [{"name": "a", "published": True, "slots": 1, "state": "free", "strikes": 0, "left_s": None, "why": ""},
                {"name": "b", "published": True, "slots": 1, "state": "blocked", "strikes": 2, "left_s": 8.0,
                 "why": "crashed"}],
-    "details": {"hosts": {"a": {"trains": True, "cpu": 0.5, "memory": 0.25, "ranks": [0], "step_s": 0.1}},
+    "details": {"hosts": {"a": {"trains": True, "cpu": 0.5, "memory": 0.25, "ranks": [0], "step_s": 0.1,
+                                "shares": [0.75]}},
                 "scaling": None},
 }  # fmt: skip
 
@@ -78,6 +79,7 @@ def test_a_host_with_one_blocked_slot_of_two_is_not_blocked() -> None:
 def test_what_the_launcher_says_of_a_host_goes_before_the_journal() -> None:
     one, other = page(crashed(running(JournalMaker())), live=LIVE)["hosts"]
     assert (one["name"], one["trains"], one["cpu"], one["ranks"]) == ("a", True, 0.5, [0])
+    assert (one["shares"], other["shares"]) == ([0.75], None)
     assert (other["name"], other["state"], other["strikes"], other["left_s"]) == ("b", "blocked", 2, 8.0)
 
 

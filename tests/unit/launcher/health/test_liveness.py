@@ -62,6 +62,10 @@ STRAGGLERS = {
         is straggler.drained True, False; size 4""",
     "not drained if the others would be too few": f"""
         train a b c least=3 drain_stragglers=True; {SLOW} run 60; is straggler.drained False; world a b c""",
+    "neither named nor drained with less than an equal share of the batch": f"""
+        train a b c d drain_stragglers=True; {SLOW} share b 5 24; run 60; no straggler; world a b c d""",
+    "named with an equal share, or more": f"""
+        train a b c d; {SLOW} share b 6 24; run 60; is straggler.host b""",
     "a drained slot works again if no other host is left": f"""
         train a b c drain_stragglers=True; {SLOW} until a c; hosts b; run 1; kill a; kill c; until b""",
 }

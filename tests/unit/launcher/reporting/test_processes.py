@@ -20,3 +20,9 @@ def test_a_host_is_told_with_its_gpus_and_its_price_where_these_are_known() -> N
     hosts = details(job)["hosts"]
     assert {key: hosts["a"][key] for key in used} == used
     assert [(hosts[name]["price"], hosts[name]["gpu_memory"]) for name in ("a", "b")] == [(2.5, 0.75), (None, None)]
+
+
+def test_a_host_is_told_with_the_share_of_each_of_its_ranks_where_shares_follow_their_speed() -> None:
+    cluster = play("train a b c; share a 16 24; share b 8 24; run 2")
+    hosts = details(cluster.driver.job)["hosts"]
+    assert [hosts[name]["shares"] for name in ("a", "b", "c")] == [[0.6667], [0.3333], []]
