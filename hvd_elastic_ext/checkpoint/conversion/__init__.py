@@ -1,6 +1,6 @@
 """Converts checkpoints to files of other programs, and back.
 
-Belongs here: code that reads or writes files of torch and of safetensors.
+Belongs here: code that reads or writes files of torch, of safetensors and of Keras.
 
 Never here: checkpoints of ours.
 """

@@ -1,7 +1,8 @@
-"""Exports a checkpoint for other programs: one file of `torch.save`, or safetensors; or the user's own files.
+"""Exports a checkpoint for other programs: one file of `torch.save`, of safetensors or of Keras; or the user's own
+files.
 
-Nothing in the checkpoint is run, imported or unpickled. The file contains tensors, plain containers and plain values; a
-value of a user's class becomes a dict of its fields (:func:`plain`).
+Nothing in the checkpoint is run, imported or unpickled. A file of the first two contains tensors, plain containers and
+plain values; a value of a user's class becomes a dict of its fields (:func:`plain`). Files of Keras: `keras_files.py`.
 """
 
 from __future__ import annotations
@@ -9,15 +10,19 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hvd_elastic_ext.checkpoint.archive import read
 from hvd_elastic_ext.checkpoint.archive.read import Checkpoint
-from hvd_elastic_ext.checkpoint.format import result_file, tensor_places
+from hvd_elastic_ext.checkpoint.conversion import keras_files
+from hvd_elastic_ext.checkpoint.format import descriptions, result_file, tensor_places
+from hvd_elastic_ext.checkpoint.format.descriptions import Description
 from hvd_elastic_ext.checkpoint.format.errors import Damaged
-from hvd_elastic_ext.checkpoint.format.manifest import RESULTS
+from hvd_elastic_ext.checkpoint.format.manifest import LOCAL, RESULTS
 from hvd_elastic_ext.checkpoint.format.result_file import Result
 from hvd_elastic_ext.checkpoint.format.tensor_places import TensorPlace
 from hvd_elastic_ext.checkpoint.format.user_files import FILES, put
@@ -34,30 +39,36 @@ PLAIN: Final = "plain"
 """Metadata key in a safetensors file for everything that is not a tensor, as JSON."""
 
 
-def export(store: Store, name: str, to: Path, *, replace: bool = False, call: int | None = None) -> int:
-    """Write the checkpoint ``name`` to the file ``to``, ``.pt`` or ``.safetensors``, and return the number of tensors.
-    A checkpoint of the user's own files is written to the new folder ``to``; the number of files is returned. Every
-    byte is verified first. ``replace``: replace a file of that name. ``call``: the finished training call whose last
-    content is written, instead of that of the call in progress. Raises :class:`UsageError` for another ending of the
-    name, for an existing file or folder and for a call that is not there, :class:`Damaged`, and :class:`Permanent` if
-    it cannot be written.
+def export(
+    store: Store, name: str, to: Path, *, replace: bool = False, call: int | None = None, model: str | None = None
+) -> int:
+    """Write the checkpoint ``name`` to the file ``to``, ``.pt``, ``.safetensors``, ``.keras`` or ``.weights.h5``, and
+    return the number of tensors. A checkpoint of the user's own files is written to the new folder ``to``; the number
+    of files is returned. Every byte is verified first. ``replace``: replace a file of that name. ``call``: the finished
+    training call whose last content is written, instead of that of the call in progress. ``model``: for files of Keras,
+    a function of the user's that returns the model (:func:`keras_files.write`). Raises :class:`UsageError` for another
+    ending of the name, for an existing file or folder and for a call that is not there, :class:`Damaged`, and
+    :class:`Permanent` if it cannot be written.
     """
+    write = _writer(to, model)
     content = _content(read.opened(store, name), call)
-    write = _WRITERS.get(to.suffix)
-    draft = to.with_name(f".{to.name}.{secrets.token_hex(4)}")
+    draft = to.with_name(f".{secrets.token_hex(4)}.{to.name}")  # with the same ending, which Keras demands
     parts = trees.decode(content.tree)
     if parts.keys() == {FILES}:
         if write is not None or os.path.lexists(to):
             raise UsageError(f"{to}: the checkpoint holds files that a function of yours wrote; give it a new folder")
         return _write_folder(content, draft, to)
     if write is None:
-        raise UsageError(f"{to}: the ending says what is written; give it .pt or .safetensors")
+        raise UsageError(
+            f"{to}: the ending says what is written; give it .pt or .safetensors, or for a Keras model .keras or "
+            ".weights.h5"
+        )
     if not replace and to.is_file():
         raise UsageError(f"{to} already exists; name another file, or give --force to replace it")
     tensors = _Tensors(content)
     value = _named(parts, tensors.at)
     try:
-        write(value, draft)
+        count = write(value, content.descriptions, draft)
         with draft.open("rb") as written:
             os.fsync(written.fileno())
         draft.replace(to)
@@ -65,7 +76,7 @@ def export(store: Store, name: str, to: Path, *, replace: bool = False, call: in
         raise Permanent(f"{to}: {error.strerror or error}; nothing was exported") from error
     finally:
         draft.unlink(missing_ok=True)
-    return len(tensors.taken)
+    return len(tensors.taken) if count is None else count
 
 
 class _Content(NamedTuple):
@@ -76,6 +87,8 @@ class _Content(NamedTuple):
     """Where its tensors are in those bytes."""
     commit: Callable[[], bytearray | memoryview]
     """Returns the bytes of its tensors."""
+    descriptions: Mapping[str, Description]
+    """What is known of its parts besides their contents."""
 
 
 def _content(checkpoint: Checkpoint, call: int | None) -> _Content:
@@ -90,7 +103,7 @@ def _content(checkpoint: Checkpoint, call: int | None) -> _Content:
         checkpoint.fill(memoryview(data), b"")
         return data
 
-    return _Content(checkpoint.tree, checkpoint.places.all, commit)
+    return _Content(checkpoint.tree, checkpoint.places.all, commit, _descriptions(checkpoint))
 
 
 def _finished(checkpoint: Checkpoint, call: int) -> _Content:
@@ -108,7 +121,25 @@ def _finished(checkpoint: Checkpoint, call: int) -> _Content:
         raise Damaged(checkpoint.name, f"{RESULTS}/{entry.file.name}: {error}") from error
     if not result.head.has_state:
         raise UsageError(f"--call {call}: that call of {shown} had no State, so there is nothing to export")
-    return _Content(bytes(result.tree), places, lambda: result.data)
+    # A result has none of its own. The State of a job's calls is mostly the same one.
+    return _Content(bytes(result.tree), places, lambda: result.data, _descriptions(checkpoint))
+
+
+def _descriptions(checkpoint: Checkpoint) -> dict[str, Description]:
+    """Return those of the lowest rank that has a part of its own: names in them may differ between ranks."""
+    rank = min((file.number for file in checkpoint.manifest.files if file.kind == LOCAL), default=0)
+    own = checkpoint.local(rank)
+    if own is None:
+        return {}
+    try:
+        about = plain(trees.decode_value(own), _no_tensor).get(descriptions.KEY, {})
+        return {name: descriptions.decode(data) for name, data in about.items()}
+    except (ValueError, TypeError, AttributeError, StateError) as error:
+        raise Damaged(checkpoint.name, f"the own part of rank {rank}: {error}") from error
+
+
+def _no_tensor(index: int, kind: str) -> Any:
+    raise ValueError("it holds a tensor")
 
 
 def _opened(data: bytearray) -> tuple[Result, Sequence[TensorPlace]]:
@@ -176,7 +207,7 @@ class _Tensors:
         return self.taken[index]
 
 
-def _write_torch(value: Any, path: Path) -> None:
+def _write_torch(value: dict[str, Any], _: Mapping[str, Description], path: Path) -> None:
     import torch
 
     try:
@@ -186,14 +217,15 @@ def _write_torch(value: Any, path: Path) -> None:
         raise OSError(str(error)) from error
 
 
-def _write_safetensors(value: Any, path: Path) -> None:
+def _write_safetensors(value: dict[str, Any], known: Mapping[str, Description], path: Path) -> None:
     try:
         from safetensors import SafetensorError
         from safetensors.torch import save_file
     except ImportError:
         raise UsageError("a .safetensors file needs the package safetensors; pip install safetensors") from None
     tensors: dict[str, Tensor] = {}
-    rest = _without_tensors(value, (), tensors)
+    names = {name: each.names for name, each in known.items()}
+    rest = _without_tensors({name: _by_name(each, names.get(name, ())) for name, each in value.items()}, (), tensors)
     # Write a tensor with two names twice: the format cannot express that it is shared.
     apart = {name: tensor.clone(memory_format=_contiguous()) for name, tensor in tensors.items()}
     try:
@@ -206,6 +238,23 @@ def _contiguous() -> Any:
     import torch
 
     return torch.contiguous_format
+
+
+def _by_name(value: Any, names: Sequence[str]) -> Any:
+    """Return the contents of variables by their names instead of their places. Without the ``:0`` that TensorFlow adds.
+    A name that several have gets the place, too."""
+    kept = value["variables"] if isinstance(value, dict) and value.keys() == {"variables"} else value
+    if not isinstance(kept, list) or len(kept) != len(names):
+        return value
+    shown = [name.removesuffix(":0") for name in names]
+    times = Counter(shown)
+    found: dict[str, Any] = {}
+    for place, (name, tensor) in enumerate(zip(shown, kept, strict=True)):
+        unique = name if times[name] == 1 else f"{name}.{place}"
+        while unique in found:
+            unique += "_"
+        found[unique] = tensor
+    return found
 
 
 def _without_tensors(value: Any, way: tuple[str, ...], tensors: dict[str, Tensor]) -> Any:
@@ -225,8 +274,19 @@ def _without_tensors(value: Any, way: tuple[str, ...], tensors: dict[str, Tensor
     return value
 
 
-_WRITERS: Final[Mapping[str, Callable[[Any, Path], None]]] = {
+Writer = Callable[[dict[str, Any], Mapping[str, Description], Path], int | None]
+"""Writes the content of a State to a file. Returns the number of its tensors that are in the file; None for all."""
+
+_WRITERS: Final[Mapping[str, Writer]] = {
     ".pt": _write_torch,
     ".pth": _write_torch,
     ".safetensors": _write_safetensors,
 }
+
+
+def _writer(to: Path, model: str | None) -> Writer | None:
+    if to.name.endswith(keras_files.ENDINGS):
+        return partial(keras_files.write, given=model)
+    if model is not None:
+        raise UsageError(f"--model is for files of Keras; {to} is none: give it the ending .keras or .weights.h5")
+    return _WRITERS.get(to.suffix)

@@ -66,7 +66,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         type=Path,
         required=True,
-        help="FILE.pt (torch.save) or FILE.safetensors; a new folder for files of your own functions",
+        help="FILE.pt (torch.save) or FILE.safetensors; of a Keras model FILE.keras or FILE.weights.h5; a new folder "
+        "for files of your own functions",
+    )
+    export.add_argument(
+        "--model",
+        metavar="FILE.py:FUNCTION",
+        help="your function that returns the Keras model, built: for a model that Keras cannot build by itself",
     )
     export.add_argument(
         "--call",
@@ -206,7 +212,7 @@ def _export(store: Store, options: argparse.Namespace) -> int:
     from hvd_elastic_ext.checkpoint.conversion import export  # torch, for this only
 
     name = options.name or _newest(store)
-    count = export.export(store, name, options.to, replace=options.force, call=options.call)
+    count = export.export(store, name, options.to, replace=options.force, call=options.call, model=options.model)
     what = "file" if options.to.is_dir() else "tensor"
     shown = next((entry.shown for entry in catalog.listing(store) if entry.name == name), name)
     call = "" if options.call is None else f", call {options.call}"

@@ -1,8 +1,9 @@
 """The parts of a State: how each kind of value is captured, restored, and made ready for the next world.
 
 Belongs here: :class:`Part`, which is all that a State knows of a kind; one module for each framework (``torch_parts``,
-``keras_torch``, ``tensorflow_parts``, and ``sharded``, which only refuses as yet); ``user_parts``, which run the user's
-own code; ``choose``, which finds the part of a value; the random generators of a rank.
+``keras_torch``, ``tensorflow_parts``, and ``sharded``, which only refuses as yet); ``keras_models``, which describes a
+Keras model; ``user_parts``, which run the user's own code; ``choose``, which finds the part of a value; the random
+generators of a rank.
 
 Never here: when something is captured or restored, and the memory of commits.
 """
@@ -119,6 +120,11 @@ class Part:
     def optimizers(self, name: str) -> dict[str, Any]:
         """Return its optimizers, whose steps are the job's steps, by their names. ``name``: that of this part."""
         return {}
+
+    def description(self) -> bytes | None:
+        """Return what an export should know besides the content of the last capture, encoded
+        (``checkpoint/format/descriptions.py``), or None. It is asked at each commit."""
+        return None
 
     def expected(self) -> Sequence[Any]:
         """Return a tensor of the same size for each one that the first step will create, as far as known."""

@@ -6,16 +6,20 @@ A model of Keras is a module of torch. Its optimizer is not one of torch's: its 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 from torch import Tensor
 
+from hvd_elastic_ext.checkpoint.format import descriptions
+from hvd_elastic_ext.checkpoint.format.descriptions import Description
 from hvd_elastic_ext.checkpoint.values.write import is_parameter
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.copying import copy_batch
 from hvd_elastic_ext.worker.comms import Comms, current_world
 from hvd_elastic_ext.worker.optim import keras3, keras_torch
 from hvd_elastic_ext.worker.parts import InPlace, Part
+from hvd_elastic_ext.worker.parts.keras_models import described
 from hvd_elastic_ext.worker.parts.torch_parts import ModelPart, ParameterNames
 
 _VARIABLES: Final = "variables"
@@ -31,6 +35,14 @@ class KerasModelPart(ModelPart):
     def is_firm(self, tensors: Sequence[Tensor]) -> list[bool]:
         """Those that are trained: statistics of a rank's own batches are parameters of torch, too."""
         return [tensor.requires_grad and is_parameter(tensor) for tensor in tensors]
+
+    def description(self) -> bytes:
+        """Return how the model is built, and the order of its variables, which its ``state_dict`` sorts."""
+        return self._description
+
+    @cached_property
+    def _description(self) -> bytes:
+        return descriptions.encode(described(self.value, names=tuple(each.path for each in self.value.variables)))
 
     def join(self, parts: Mapping[str, Part]) -> None:
         """Check the world. The model's optimizer must be among ``parts``."""
@@ -87,6 +99,15 @@ class KerasOptimizerPart(Part):
         """Copy the committed values into the variables. Raises :class:`StateError` if they are of other ones."""
         values = self._values()
         copy_batch(values, self._fitting(values, tree))
+
+    def description(self) -> bytes:
+        """Return the names of its variables."""
+        return self._description
+
+    @cached_property
+    def _description(self) -> bytes:
+        self._values()  # builds it
+        return descriptions.encode(Description(tuple(variable.path for variable in self.value.variables)))
 
     def optimizers(self, name: str) -> dict[str, Any]:
         """Return the optimizer by its name in the State."""

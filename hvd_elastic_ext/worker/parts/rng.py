@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
+from hvd_elastic_ext.checkpoint.format.descriptions import KEY
 from hvd_elastic_ext.checkpoint.values import read as reading
 from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.checkpoint.values import write as writing
@@ -96,13 +97,22 @@ PARTS: Final = "parts"
 """In the states of a commit: those of generators within the parts of the State, by their names."""
 
 
-def write_rank_local(program: str, *, keep_rng: bool, of_parts: Callable[[], Mapping[str, Any]] = dict) -> bytes:
+def write_rank_local(
+    program: str,
+    *,
+    keep_rng: bool,
+    of_parts: Callable[[], Mapping[str, Any]] = dict,
+    descriptions: Callable[[], dict[str, bytes]] = dict,
+) -> bytes:
     """Return this rank's own part of a commit that is taken now. ``of_parts``: returns the states of generators within
-    parts of the State."""
+    parts of the State. ``descriptions``: returns what an export should know of parts."""
     states = capture() if keep_rng else None
     if states is not None and (within := of_parts()):
         states[PARTS] = within
-    return trees.encode_value(writing.write({"program": program, "rng": states}, []))
+    own: dict[str, Any] = {"program": program, "rng": states}
+    if about := descriptions():
+        own[KEY] = about
+    return trees.encode_value(writing.write(own, []))
 
 
 def read_rank_local(commit: Commit) -> RankLocal:

@@ -12,13 +12,17 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from operator import is_not
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
+from hvd_elastic_ext.checkpoint.format import descriptions
+from hvd_elastic_ext.checkpoint.format.descriptions import Description
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.parts import Part
+from hvd_elastic_ext.worker.parts.keras_models import described
 from hvd_elastic_ext.worker.parts.tensorflow_rng import generator_states, restore_generators, seed_generators
 from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames, listed
 from hvd_elastic_ext.worker.process.steps import aggregation
@@ -37,6 +41,9 @@ class VariablesPart(Part):
         self.value = value
         self._variables = variables
         self._what = what
+        self._captured: Sequence[Any] | None = None
+        self._described: Sequence[Any] = ()
+        self._description: bytes | None = None
 
     @property
     def variables(self) -> Sequence[Any]:
@@ -45,7 +52,19 @@ class VariablesPart(Part):
 
     def capture(self) -> Any:
         """Return the content of each variable, in order. Raises :class:`StateError` for one without numbers."""
-        return [_read(variable) for variable in self._variables()]
+        self._captured = list(self._variables())
+        return [_read(variable) for variable in self._captured]
+
+    def description(self) -> bytes | None:
+        """Return the names of the variables. They are asked for again only if there are others, or in another order."""
+        variables = list(self._variables()) if self._captured is None else self._captured
+        if len(variables) != len(self._described) or any(map(is_not, variables, self._described)):
+            self._described = variables
+            self._description = descriptions.encode(self._describe(tuple(each.name for each in variables)))
+        return self._description
+
+    def _describe(self, names: tuple[str, ...]) -> Description:
+        return Description(names)
 
     def is_firm(self, tensors: Sequence[Tensor]) -> Sequence[bool]:
         """Variables that are trained are equal on all ranks; others, such as moving means, may not be."""
@@ -116,6 +135,9 @@ class KerasModelPart(VariablesPart):
         stateful = [layer for layer in self.value.submodules if getattr(layer, "stateful", False) is True]
         states = tf.nest.flatten([getattr(layer, "states", None) for layer in stateful])
         return list({id(each): each for each in states if isinstance(each, tf.Variable)}.values())
+
+    def _describe(self, names: tuple[str, ...]) -> Description:
+        return described(self.value, names=names)
 
     def generators(self) -> Any:
         """Return the states of its layers' random generators. By default layers have none (``tensorflow_rng``)."""

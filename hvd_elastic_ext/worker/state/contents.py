@@ -147,6 +147,11 @@ class Inventory:
         for part in self.parts.values():
             part.seed_generators(seed)
 
+    def descriptions(self) -> dict[str, bytes]:
+        """What an export should know of parts besides their contents, by their names."""
+        found = {name: part.description() for name, part in self.parts.items()}
+        return {name: each for name, each in found.items() if each is not None}
+
     def expected_bytes(self) -> int:
         """Bytes of state that the first step will create."""
         return sum(tensor.nbytes for part in self.parts.values() for tensor in part.expected())

@@ -758,7 +758,10 @@ class Keeper:
         return Contents(written.tree, written.tensors, written.firm, self._local)
 
     def _local(self) -> bytes:
-        return rng.write_rank_local(self._program, keep_rng=self._keep_rng, of_parts=self._inventory.generators)
+        inventory = self._inventory
+        return rng.write_rank_local(
+            self._program, keep_rng=self._keep_rng, of_parts=inventory.generators, descriptions=inventory.descriptions
+        )
 
     def _set_mark(self, written: Written) -> None:
         self._mark = replace(written, tensors=())

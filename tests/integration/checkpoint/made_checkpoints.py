@@ -18,6 +18,8 @@ from hvd_elastic_ext.checkpoint.values.write import write
 from hvd_elastic_ext.core.commit_record import Identity, Record
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, Contents
 from hvd_elastic_ext.worker.commits.memory import open_sides
+from hvd_elastic_ext.worker.parts import rng
+from hvd_elastic_ext.worker.state.contents import Inventory
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,19 @@ class Trained:
         firm += [False] * (len(tensors) - len(firm))
         local = trees.encode_value(write({"program": "p", "rng": {"seed": rank}}, []))
         return Contents(trees.encode(parts), tensors, firm, local)
+
+
+@dataclass(frozen=True)
+class OfParts:
+    """Parts of a State, of any framework."""
+
+    inventory: Inventory
+
+    def contents(self, *, epoch: int, rank: int = 0) -> Contents:
+        """Return the contents of a commit of them."""
+        written = self.inventory.write()
+        local = rng.write_rank_local("p", keep_rng=False, descriptions=self.inventory.descriptions)
+        return Contents(written.tree, written.tensors, written.firm, local)
 
 
 def trained(width: int = 8) -> Trained:
@@ -62,7 +77,7 @@ class Kept:
 
 
 @contextmanager
-def kept(of: Trained, identity: Identity, *, step: int = 40, rank: int = 0) -> Iterator[Kept]:
+def kept(of: Trained | OfParts, identity: Identity, *, step: int = 40, rank: int = 0) -> Iterator[Kept]:
     descriptors = [os.memfd_create(f"side-{index}") for index in range(2)]
     try:
         buffer = CommitBuffer(open_sides(descriptors))
