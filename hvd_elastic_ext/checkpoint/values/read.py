@@ -54,7 +54,8 @@ def read(text: str, tensor: TensorAt, *, source: str = "another rank") -> Any:
 def plain(text: str, tensor: TensorAt) -> Any:
     """As :func:`read`, for programs that have not imported the training script.
 
-    A dataclass or a named tuple becomes ``{"train:Best": {"loss": 0.5}}``, an enumeration's member
+    NumPy's arrays, and tensors of TensorFlow, become tensors of torch, or lists if torch has no such type; its scalars
+    become Python's. A dataclass or a named tuple becomes ``{"train:Best": {"loss": 0.5}}``, an enumeration's member
     ``"train:Phase.WARM_UP"``. As a key or in a set, where a dict is impossible, it becomes a tuple of its items.
     """
     return _read(text, _Plain(tensor), "a checkpoint")
@@ -120,6 +121,12 @@ class _Reader:
             known = self._tensors[number] = self._tensor(number, kind)
         return known
 
+    def array(self, found: Any) -> Any:
+        return found
+
+    def scalar(self, found: Any) -> Any:
+        return found
+
     def eager(self, array: Any) -> Any:
         tensorflow: Any = sys.modules.get("tensorflow")
         return array if tensorflow is None else tensorflow.constant(array)
@@ -158,6 +165,12 @@ class _Reader:
 
 
 class _Plain(_Reader):
+    def array(self, found: Any) -> Any:
+        return _of_torch(found)
+
+    def scalar(self, found: Any) -> Any:
+        return _of_python(found)
+
     def eager(self, array: Any) -> Any:
         return array
 
@@ -169,6 +182,40 @@ class _Plain(_Reader):
         if type(name) is not str or type(content) is not (str if tag == "$enum" else dict):
             raise TypeError("a value of a class without a name")
         return f"{name}.{content}" if tag == "$enum" else {name: content}
+
+
+def _of_torch(array: Any) -> Any:
+    """Return a tensor with a NumPy array's values; lists of Python's if torch has no such type."""
+    import torch
+
+    kind, size = array.dtype.kind, array.dtype.itemsize
+    if (kind == "f" and size > 8) or (kind == "c" and size > 16):
+        array = array.astype({"f": "f8", "c": "c16"}[kind])
+    try:
+        return torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))
+    except TypeError:
+        return (array.astype(str) if kind in "mM" else array).tolist()
+
+
+def _of_python(scalar: Any) -> Any:
+    made: Callable[[Any], Any] | None = {"f": float, "c": complex, "m": str, "M": str}.get(scalar.dtype.kind)
+    return scalar.item() if made is None else made(scalar)
+
+
+def as_live(live: Any, given: Any) -> Any:
+    """Return ``given``, a value of a file that :func:`plain` has made, in the type of ``live`` if that is NumPy's or
+    TensorFlow's."""
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None:
+        return given
+    if isinstance(live, numpy.generic):
+        fits = isinstance(given, bool | int | float | complex | str) and live.dtype.kind != "m"
+        return type(live)(given) if fits else given
+    is_array, is_eager = type(live) is numpy.ndarray, type(live).__name__ == "EagerTensor"
+    if not (is_array or is_eager) or not hasattr(given, "detach") or str(given.dtype) == "torch.bfloat16":
+        return given
+    array = given.detach().cpu().numpy()
+    return array if is_array else sys.modules["tensorflow"].constant(array)
 
 
 def _hashable(value: Any) -> Any:
@@ -317,8 +364,8 @@ _MAKERS: Final[Mapping[str, Callable[[_Reader, Any], Any]]] = {
     "$namedtuple": lambda reader, given: reader.record("$namedtuple", given),
     "$dataclass": lambda reader, given: reader.record("$dataclass", given),
     "$enum": lambda reader, given: reader.record("$enum", given),
-    "$array": _array,
-    "$scalar": _scalar,
+    "$array": lambda reader, given: reader.array(_array(reader, given)),
+    "$scalar": lambda reader, given: reader.scalar(_scalar(reader, given)),
     "$eager": lambda reader, given: reader.eager(given),
     "$dtype": _torch_dtype,
     "$device": _device,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvd_elastic_ext.checkpoint.conversion.import_torch import import_torch_save
+from hvd_elastic_ext.checkpoint.values.read import as_live
 from hvd_elastic_ext.core.errors import Permanent, StateError
 from hvd_elastic_ext.worker.parts import Part
 from hvd_elastic_ext.worker.parts.torch_parts import listed
@@ -78,9 +79,10 @@ def _put(inventory: Inventory, tree: Any, names: Names) -> None:
             inventory.parts[name].restore(fitted)
         except Exception as error:  # a user's own load_state_dict may raise anything
             raise StateError(f"{name}: {' '.join(str(error).split()) or type(error).__name__}") from error
+    live = inventory.values()
     for name, given in chosen:
         if name not in ready:
-            setattr(inventory.owner, name, given)
+            setattr(inventory.owner, name, as_live(live.get(name), given))
 
 
 def _chosen(inventory: Inventory, tree: Mapping[str, Any], names: Names) -> list[tuple[str, Any]]:
