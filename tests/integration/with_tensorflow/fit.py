@@ -16,7 +16,7 @@ else:
     elastic = hvd.elastic
 
 MARKS = Path(os.environ["MARKS"])
-EPOCHS, STEPS = 3, 20
+EPOCHS, STEPS = int(os.environ.get("EPOCHS", "3")), 20
 DIES_AT = [tuple(map(int, word.split(","))) for word in os.environ.get("DIES_AT", "").split()]
 
 

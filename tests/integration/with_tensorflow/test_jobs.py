@@ -6,12 +6,16 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Final
 
 import pytest
+from safetensors.numpy import load_file
 
-from tests.integration.launcher.conftest import Launched, launched
+from hvd_elastic_ext.checkpoint.programs import cli
+from tests.integration.launcher.conftest import ELASTIC, Launched, launched
+from tests.integration.launcher.test_checkpoints import lose_everything, stored
 from tests.support.processes import RunningProcess
 from tests.support.tensorflow import needs_tensorflow
 
@@ -31,10 +35,10 @@ def command(launched: Launched, script: str, *, use: str = "ours", **env: str) -
     return ["env", *words, sys.executable, str(HERE / script)]
 
 
-def alone(launched: Launched, script: str) -> str:
+def alone(launched: Launched, script: str, **env: str) -> str:
     """What one process computes, outside of a job and with nothing that happens."""
     done = subprocess.run(
-        command(launched, script), capture_output=True, text=True, check=True, timeout=120, env={**os.environ}
+        command(launched, script, **env), capture_output=True, text=True, check=True, timeout=120, env={**os.environ}
     )
     found = RESULT.search(done.stdout)
     assert found is not None, done.stdout
@@ -56,6 +60,32 @@ def test_a_loop_that_loses_a_worker_twice_ends_with_the_numbers_of_an_undisturbe
     # Commits are after each third batch. Keras may have counted a step whose gradients did not come.
     assert {each.get("steps_lost") for each in launched.events("rolled_back")} <= {1, 2}
     assert "a peer was lost, rolling back: UnknownError: Detected at node" in process.output
+
+
+def test_a_job_of_which_only_a_checkpoint_is_left_goes_on_with_one_worker_and_is_exported(
+    launched: Launched, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launched.set_hosts("localhost:2")
+    folder = launched.directory / "checkpoints"
+    words = ["--checkpoint-dir", folder, "--checkpoint-every", "6", "--state-dir", launched.directory / "state"]
+    with launched.run(*QUICK, *words, "-np", "2", *command(launched, "loop.py", BATCHES="1000000")):
+        launched.wait_for("a checkpoint", lambda: launched.events("sealed"), timeout=120)
+        lose_everything(launched)
+    step = stored(launched, capsys)[0]["step"]
+    launched.set_hosts("localhost:1")
+    batches = {"BATCHES": str(step + 13)}
+    with launched.run(*QUICK, *words, "-np", "1", *command(launched, "loop.py", **batches)) as process:
+        found = results(process)
+    [resumed] = launched.events("resumed")
+    assert [each.get("step") for each in launched.events("inherited")] == [resumed.get("step")]
+    assert found == {alone(launched, "loop.py", **batches)}
+
+    assert cli.main(["export", str(folder), "--to", str(launched.directory / "out.safetensors")]) == 0
+    named = load_file(launched.directory / "out.safetensors")
+    kept = {name: value for name, value in named.items() if name.startswith("model.")}
+    assert sorted(kept) == ["model.dense/bias", "model.dense/kernel", "model.dense_1/bias", "model.dense_1/kernel"]
+    [total] = {float(line.split()[1]) for line in found}
+    assert sum(value.sum() for value in kept.values()) == pytest.approx(total, abs=2e-9)
 
 
 @pytest.mark.soak
@@ -83,6 +113,34 @@ def test_fit_that_loses_a_worker_twice_does_each_step_once(launched: Launched, u
         found = results(process)
     assert found == {alone(launched, "fit.py")}
     assert [each.get("cause") for each in launched.events("struck")] == ["crashed"] * 2
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("use", ["ours", "stock"])
+def test_a_fit_of_which_only_a_checkpoint_is_left_goes_on_with_more_workers(
+    launched: Launched, capsys: pytest.CaptureFixture[str], use: str
+) -> None:
+    launched.set_hosts("localhost:1")
+    folder = launched.directory / "checkpoints"
+    words = ["--checkpoint-dir", folder, "--checkpoint-every", "6", "--state-dir", launched.directory / "state"]
+    words += ["--adopt"] if use == "stock" else []
+    with launched.run(*QUICK, *words, "-np", "1", *command(launched, "fit.py", use=use, EPOCHS="100000")):
+        launched.wait_for("a checkpoint", lambda: launched.events("sealed"), timeout=120)
+        lose_everything(launched)
+    step = stored(launched, capsys)[0]["step"]
+    launched.set_hosts("localhost:2")
+    epochs = {"EPOCHS": str(step // 20 + 3)}
+    script = command(launched, "fit.py", use=use, **epochs)
+    with launched.run(*QUICK, *words, "-np", "2", "--min-np", "2", *script) as process:
+        found = results(process)
+    assert launched.events("resumed")
+    assert found == {alone(launched, "fit.py", **epochs)}
+    out = launched.directory / "out.keras"
+    export = [*ELASTIC, "checkpoints", "export", folder, "--to", out]
+    exported = subprocess.run(export, check=False, timeout=100, capture_output=True, text=True)
+    assert exported.returncode == 0, exported.stderr
+    with zipfile.ZipFile(out) as archive:
+        assert {"config.json", "metadata.json", "model.weights.h5"} <= set(archive.namelist())
 
 
 @pytest.mark.soak
