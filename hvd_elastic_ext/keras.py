@@ -27,6 +27,7 @@ from hvd_elastic_ext import tensorflow as _tensorflow
 from hvd_elastic_ext.tensorflow import *  # noqa: F403 (all of it)
 from hvd_elastic_ext.tensorflow import TensorFlowKerasState
 from hvd_elastic_ext.worker.data.tensorflow_data import ForFit
+from hvd_elastic_ext.worker.patches.keras3 import use_keras2
 from hvd_elastic_ext.worker.state.public import no_such_name
 
 __all__ = [
@@ -36,6 +37,8 @@ __all__ = [
     "UpdateBatchStateCallback",
     "UpdateEpochStateCallback",
 ]
+
+use_keras2(sys.modules["horovod.tensorflow.keras"])
 
 
 class KerasState(TensorFlowKerasState):
