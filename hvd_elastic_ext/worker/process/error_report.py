@@ -37,7 +37,12 @@ _LOST_IN_TENSORFLOW: Final = frozenset(
     {"UnknownError", "AbortedError", "CancelledError", "InternalError", "UnavailableError"}
 )
 """The errors as which TensorFlow raises the loss of a peer. It has others for operations of ranks that do not fit."""
-_COLLECTIVE: Final = re.compile(r"Horovod[A-Z]\w+|Horovod has been shut down")
+_NOT_SAID: Final = ("Graph execution error", "Detected at node", "File ", "Traceback (", "<stack traces")
+"""Beginnings of lines in TensorFlow's errors that say where, and not what."""
+_COLLECTIVE: Final = re.compile(
+    r"Horovod(Grouped)?(Allreduce|Allgather|Broadcast|Alltoall|Reducescatter|Join)|Horovod has been shut down"
+)
+"""Operations of Horovod's, and no name of a script's own."""
 
 
 def is_failure(error: BaseException) -> bool:
@@ -67,11 +72,12 @@ def names_lost_collective(error: BaseException) -> bool:
 
 
 def text_of(error: BaseException) -> str:
-    """The text of an error in one line; of one of TensorFlow's, which has a line for each function, only the operation
-    that failed."""
+    """The text of an error in one line; of one of TensorFlow's, which has a line for each function, only Horovod's
+    operation that failed, or else what is wrong."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if type(error).__module__.startswith("tensorflow."):
-        lines = [line for line in lines if "Horovod" in line and not line.startswith("File ")][:1] or lines[:1]
+        collective = [line for line in lines if _COLLECTIVE.search(line) and not line.startswith("File ")]
+        lines = collective[:1] or [line for line in lines if not line.startswith(_NOT_SAID)][:1] or lines[:1]
     return " ".join(" ".join(lines).split()).removesuffix(" defined at (most recent call last):")
 
 
