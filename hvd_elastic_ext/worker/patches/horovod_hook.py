@@ -22,7 +22,7 @@ from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.core.messages.slot_protocol import COLLECTIVES, ENGINE
 from hvd_elastic_ext.worker.patches import horovod_collectives, keras3, tensorflow_steps
 from hvd_elastic_ext.worker.patches.horovod_collectives import PUBLIC_MODULES
-from hvd_elastic_ext.worker.process import link, standby
+from hvd_elastic_ext.worker.process import error_report, link, standby
 from hvd_elastic_ext.worker.process.link import Message
 from hvd_elastic_ext.worker.process.standby import ATTEMPT_PAUSE_S, ATTEMPTS, Standby
 from hvd_elastic_ext.worker.process.steps import StepTimer, preparing
@@ -158,6 +158,10 @@ def tensorflow(module: Any) -> None:
     for name in Place._fields:
         setattr(module, name, _shown(name, getattr(module, name)))
     module.local_rank = _shown_local_rank(module.local_rank)
+    # Horovod's own takes an UnknownError that names no collective for the end of training, and says nothing. What the
+    # loss of a peer is, _run_fn knows.
+    loops = sys.modules["horovod.tensorflow.elastic"]
+    module.elastic.run = lambda func: loops.run_fn(func, loops._reset)
     if module.__name__ == "horovod.tensorflow":
         from hvd_elastic_ext.worker.comms import horovod_tensorflow
 
@@ -346,14 +350,25 @@ def _run_fn(horovods: Callable[..., Any], func: Callable[..., Any], reset: Calla
         updates = process.on_update
         if isinstance(updates, HostUpdates) and updates.pending and not takes_numbered_updates(state):
             updates.notify_stock_state(state)  # a reset drops the updates that came meanwhile
-        return func(state, *args, **kwargs)
+        try:
+            return func(state, *args, **kwargs)
+        except Exception as error:
+            if not error_report.names_lost_collective(error):
+                raise
+            from hvd_elastic_ext.worker.state.loop import lost
+
+            raise lost(error) from error
 
     loop = horovods(train, reset)
 
     @functools.wraps(func)
     def wrapper(state: Any, *args: Any, **kwargs: Any) -> Any:
-        from hvd_elastic_ext.worker.state.loop import one_call
+        from hvd_elastic_ext.worker.state import rehearsal
+        from hvd_elastic_ext.worker.state.loop import one_call, rehearse_if_due
 
+        if rehearsal.is_under_way():
+            return func(state, *args, **kwargs)  # within the one that is rehearsed: it must not join the others
+        rehearse_if_due(state, lambda: func(state, *args, **kwargs))
         return one_call(
             func, state, whole=lambda given: in_training(given, reset), run=lambda: loop(state, *args, **kwargs)
         )

@@ -37,9 +37,12 @@ _LOST_IN_TENSORFLOW: Final = frozenset(
     {"UnknownError", "AbortedError", "CancelledError", "InternalError", "UnavailableError"}
 )
 """The errors as which TensorFlow raises the loss of a peer. It has others for operations of ranks that do not fit."""
-_ABOUT_A_GRAPH: Final = ("Graph execution error", "Detected at ", "File ", "<stack traces unavailable>", "[[{{node ")
-"""How lines begin in which TensorFlow says where in a graph an error was raised."""
-_COLLECTIVE: Final = re.compile(r"Horovod[A-Z]\w+|Horovod has been shut down")
+_NOT_SAID: Final = ("Graph execution error", "Detected at ", "File ", "Traceback (", "<stack traces", "[[{{node ")
+"""Beginnings of lines in TensorFlow's errors that say where in a graph, and not what."""
+_COLLECTIVE: Final = re.compile(
+    r"Horovod(Grouped)?(Allreduce|Allgather|Broadcast|Alltoall|Reducescatter|Join)|Horovod has been shut down"
+)
+"""Operations of Horovod's, and no name of a script's own."""
 
 
 def is_failure(error: BaseException) -> bool:
@@ -70,12 +73,12 @@ def names_lost_collective(error: BaseException) -> bool:
 
 def text_of(error: BaseException) -> str:
     """The text of an error in one line. TensorFlow's have a line for each function: of a lost collective, only the
-    operation that failed; of another error in a graph, only what it says."""
+    operation that failed; of another error in a graph, only what is wrong."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if names_lost_collective(error):
-        lines = [line for line in lines if "Horovod" in line and not line.startswith("File ")][:1] or lines[:1]
-    elif type(error).__module__.startswith("tensorflow."):
-        lines = [line for line in lines if not line.startswith(_ABOUT_A_GRAPH)][:1] or lines[:1]
+    if type(error).__module__.startswith("tensorflow."):
+        lost = names_lost_collective(error)
+        found = [line for line in lines if lost and _COLLECTIVE.search(line) and not line.startswith("File ")]
+        lines = found[:1] or [line for line in lines if not line.startswith(_NOT_SAID)][:1] or lines[:1]
     return " ".join(" ".join(lines).split()).removesuffix(" defined at (most recent call last):")
 
 

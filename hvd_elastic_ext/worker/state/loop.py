@@ -55,6 +55,18 @@ def _next_world(state: Any, reset: Callable[[], None], clock: Clock) -> None:
         clock.wait(threading.Event(), pause)
 
 
+def rehearse_if_due(state: Any, train: Callable[[], object]) -> None:
+    """Rehearse a step, if this process is about to join others, and its State does so."""
+    rehearse = getattr(state, "_rehearse", None)
+    if rehearse is not None and rehearsal.is_due() and current_calls().finished() is None:
+        rehearse(train)
+
+
+def lost(error: BaseException) -> HorovodInternalError:
+    """The error of a lost peer, for one of the script's framework that only says so."""
+    return HorovodInternalError(f"{type(error).__name__}: {text_of(error)}")
+
+
 def one_call(
     train: Callable[..., Any],
     state: Any,
@@ -141,7 +153,7 @@ def elastic(
             raise
         except Exception as error:
             if lost_by(error):
-                raise HorovodInternalError(f"{type(error).__name__}: {text_of(error)}") from error
+                raise lost(error) from error
             raise
 
     @functools.wraps(train)
@@ -152,9 +164,7 @@ def elastic(
         notifications.register_listener(state)  # first: a notice may come as soon as the launcher knows the address
         try:
             notifications.init()
-            rehearse = getattr(state, "_rehearse", None)
-            if rehearse is not None and rehearsal.is_due() and current_calls().finished() is None:
-                rehearse(lambda: train(*args, **kwargs))
+            rehearse_if_due(state, lambda: train(*args, **kwargs))
             return one_call(
                 train,
                 state,

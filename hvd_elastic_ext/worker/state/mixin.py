@@ -224,6 +224,8 @@ class ElasticMixin(StateMethods):
     """Whether to commit this rank's random generators."""
     merged: ClassVar[tuple[str, ...]] = ()
     """Attributes in which each rank has its own value until ``sync`` merges these over the ranks."""
+    rehearse: ClassVar[bool] = True
+    """Whether a process of TensorFlow that joins others does a step before; see ``TensorFlowKerasState``."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -245,6 +247,10 @@ class ElasticMixin(StateMethods):
         super().__setattr__(name, value)
         if isinstance(value, optim.Optimizer) and "_keeper" in self.__dict__:
             self._keeper.optimizers_changed()
+
+    def _rehearse(self, train: Callable[[], object]) -> None:
+        if type(self).rehearse and stock.FRAMEWORK == "tensorflow":
+            self._keeper.rehearse(train)
 
     def _made(self) -> Keeper:
         check_has_state(type(self), stock.State)
@@ -284,9 +290,9 @@ class ElasticMixin(StateMethods):
 
 
 def _has_own_sync(kind: type) -> bool:
-    theirs = kind.__mro__[kind.__mro__.index(ElasticMixin) + 1 :]
+    theirs = kind.__mro__[kind.__mro__.index(StateMethods) + 1 :]
     first = next(base for base in theirs if "sync" in vars(base))
-    return first not in (ObjectState, stock.State, stock.TorchState)
+    return first not in (ObjectState, stock.State, stock.TorchState) and not first.__module__.startswith("horovod.")
 
 
 def keeper_for(

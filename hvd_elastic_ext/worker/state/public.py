@@ -114,7 +114,7 @@ def load_checkpoint(state: Any, source: Source, names: Names = None) -> bool:
 
 
 def _lost_by(error: BaseException) -> bool:
-    comms = current_world.comms()
+    comms = current_world.comms() or (current_world.HorovodComms() if stock.PRESENT else None)
     return comms is not None and comms.lost_by(error)
 
 

@@ -8,29 +8,34 @@ import os
 import random
 import sys
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import horovod.torch as hvd
 import pytest
 import torch
-from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
-from horovod.runner.elastic.worker import HostUpdateResult
 from torch import nn
 
 import hvd_elastic_ext.torch as elastic
 from hvd_elastic_ext.core import call_results
 from hvd_elastic_ext.worker.calls import calls
-from hvd_elastic_ext.worker.state import public
 from hvd_elastic_ext.worker.sync.exchange import fingerprint
+from tests.contract.guarantees import test_table_of_tensorflow as of_tensorflow
+from tests.contract.guarantees.judgements import (
+    Lives,
+    asks_to_skip,
+    goes_on,
+    rolls_back_exactly,
+    skips_a_finished_call,
+    synced_at,
+)
 from tests.contract.worker import run_worlds
 from tests.contract.worker import test_state_in_a_world as in_a_world
 from tests.contract.worker.run_worlds import HOROVODS, USERS
 from tests.contract.worker.training import train
 from tests.contract.worker.user_states import OLD
 from tests.contract.worker.user_states_with_mixin import MIXED
-from tests.integration.standby import test_standby
+from tests.integration.standby import test_standby, test_tensorflow_standby
 from tests.support.processes import run_process
 
 UNMODIFIED = (*USERS, *HOROVODS)
@@ -40,19 +45,26 @@ over_users = pytest.mark.parametrize("kind", USERS)
 unmodified = pytest.mark.parametrize("kind", UNMODIFIED)
 
 
+class OfTorch:
+    """A State of torch. Its weights are drawn when it is made."""
+
+    def __init__(self, make: Any) -> None:
+        net = nn.Linear(3, 2)
+        self.state = make(net, torch.optim.Adam(net.parameters()), batch=0, history=[])
+
+    def train(self) -> None:
+        train(self.state)
+
+    def look(self) -> str:
+        state = self.state
+        return fingerprint([state.model.state_dict(), state.optimizer.state_dict(), state.batch, state.history])
+
+
 def built(make: Any) -> Any:
-    net = nn.Linear(3, 2)
-    return make(net, torch.optim.Adam(net.parameters()), batch=0, history=[])
+    return OfTorch(make).state
 
 
 # Never skips sync
-
-
-def asks_to_skip(state: Any) -> bool:
-    state.on_hosts_updated(1, HostUpdateResult.removed)
-    with pytest.raises(HostsUpdatedInterrupt) as raised:
-        state.check_host_updates()
-    return bool(raised.value.skip_sync)
 
 
 @pytest.mark.usefixtures("alone")
@@ -74,83 +86,50 @@ def test_a_mixin_over_a_users_state_never_skips_the_sync(kind: str) -> None:
 
 @unmodified
 @pytest.mark.usefixtures("alone", "handlers")
-def test_an_unmodified_state_skips_the_sync_but_under_our_loop(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    state = built(OLD[kind])
-    synced: list[int] = []
-    monkeypatch.setattr(type(state), "sync", lambda self: synced.append(self.batch))
-    monkeypatch.setattr(public, "_next_world", lambda: None)
-
-    def training(state: Any) -> None:
-        state.batch += 1
-        if state.batch == 1:
-            assert asks_to_skip(state)
-            raise HostsUpdatedInterrupt(skip_sync=True)
-
-    elastic.run(training)(state)
-    assert synced == [0, 1]
+def test_an_unmodified_state_skips_the_sync_but_under_our_loop(kind: str) -> None:
+    assert synced_at(built(OLD[kind])) == [0, 1]
 
 
 # Exact roll-back
 
 
-def rolls_back_exactly(make: Any) -> bool:
-    state = built(make)
-    train(state)
-    state.save()
-    committed = look(state)
-    random.seed(1)
-    state.save()
-    drawn = random.random()
-    exact = True
-    for _ in range(2):
-        train(state)
-        try:
-            raise HorovodInternalError("a peer was lost")
-        except HorovodInternalError:
-            state.restore()
-        exact = exact and look(state) == committed and random.random() == drawn
-        train(state)
-        state.restore()
-    return exact
-
-
-def look(state: Any) -> str:
-    return fingerprint([state.model.state_dict(), state.optimizer.state_dict(), state.batch, state.history])
-
-
 @pytest.mark.usefixtures("alone")
 def test_our_state_rolls_back_exactly() -> None:
-    assert rolls_back_exactly(elastic.TorchState)
+    assert rolls_back_exactly(OfTorch(elastic.TorchState))
 
 
 @over_horovods
 @pytest.mark.usefixtures("alone", "handlers")
 def test_a_mixin_over_horovods_state_rolls_back_exactly(kind: str) -> None:
-    assert rolls_back_exactly(MIXED[kind])
+    assert rolls_back_exactly(OfTorch(MIXED[kind]))
 
 
 @over_users
 @pytest.mark.usefixtures("alone")
 def test_a_mixin_over_a_users_state_rolls_back_exactly(kind: str) -> None:
-    assert rolls_back_exactly(MIXED[kind])
+    assert rolls_back_exactly(OfTorch(MIXED[kind]))
 
 
 @unmodified
 @pytest.mark.usefixtures("alone", "handlers")
 def test_an_unmodified_state_does_not_roll_back_exactly(kind: str) -> None:
-    assert not rolls_back_exactly(OLD[kind])
+    assert not rolls_back_exactly(OfTorch(OLD[kind]))
 
 
 # Survives its process
 
 
-Lives = list[tuple[int, bool, int]]
-"""What each life found, whether it was whole, and what it committed before it was killed."""
-
-
 @functools.cache
 def lives(*wanted: str, seed: int = 0, anew: int = 1) -> dict[str, Lives]:
-    command = [sys.executable, "-m", "tests.contract.guarantees.killed_processes", str(seed), str(anew), *wanted]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.contract.guarantees.killed_processes",
+        "torch",
+        str(seed),
+        str(anew),
+        *wanted,
+    ]
     env = {"OMP_NUM_THREADS": "1", "PYTHONPATH": run_worlds.PYTHONPATH}
     with run_process(command, cwd=run_worlds.ROOT, env=env) as process:
         assert process.wait(timeout=350) == 0, process.output
@@ -159,13 +138,6 @@ def lives(*wanted: str, seed: int = 0, anew: int = 1) -> dict[str, Lives]:
 
 def some_lives() -> dict[str, Lives]:
     return lives("ours=4", "object_state=2", "torch_state=3", "sloppy=3", "in_place=3", "unmodified=2")
-
-
-def goes_on(seen: Lives) -> bool:
-    """Each life found the last commit of the one before: the last it spoke of, or the next, which it could not."""
-    return seen[0][0] == 0 and all(
-        whole and found in (committed, committed + 1) for (_, _, committed), (found, whole, _) in pairwise(seen)
-    )
 
 
 def test_a_commit_of_our_state_survives_its_process() -> None:
@@ -218,41 +190,12 @@ def test_an_unmodified_state_with_horovods_sampler_loses_samples_after_a_removal
 # Several training functions
 
 
-class Fit(NamedTuple):
-    """What one call did. ``trained``: whether its function ran."""
+def skips(make: Any) -> bool:
+    def one_program() -> Iterator[OfTorch]:
+        torch.manual_seed(1)
+        return (OfTorch(make) for _ in range(2))
 
-    trained: bool
-    value: Any
-    content: str
-
-
-def one_program(make: Any) -> list[Fit]:
-    """A process that calls two training functions, each with a State of its own: their results are in one memory."""
-    calls.forget()
-    torch.manual_seed(1)
-    return [one_call(make), one_call(make)]
-
-
-def one_call(make: Any) -> Fit:
-    state, ran = built(make), []
-
-    def fit(state: Any) -> int:
-        ran.append(True)
-        train(state)
-        state.commit()
-        return 7
-
-    value = elastic.run(fit)(state)
-    return Fit(bool(ran), value, look(state))
-
-
-def skips_a_finished_call(make: Any) -> bool:
-    """Whether a process that comes later passes over the first call, which is over, and has what it left behind."""
-    (first, second), (again, last) = one_program(make), one_program(make)
-    assert first.trained
-    assert second.trained
-    assert last.trained, "nothing has followed the second call: its result is not kept"
-    return not again.trained and (again.value, again.content) == (first.value, first.content)
+    return skips_a_finished_call(one_program)
 
 
 @pytest.fixture
@@ -267,31 +210,33 @@ def a_past(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("alone", "a_past")
 def test_a_call_with_our_state_is_skipped_when_it_is_over() -> None:
-    assert skips_a_finished_call(elastic.TorchState)
+    assert skips(elastic.TorchState)
 
 
 @over_horovods
 @pytest.mark.usefixtures("alone", "a_past", "handlers")
 def test_a_call_with_a_mixin_over_horovods_state_is_skipped_when_it_is_over(kind: str) -> None:
-    assert skips_a_finished_call(MIXED[kind])
+    assert skips(MIXED[kind])
 
 
 @over_users
 @pytest.mark.usefixtures("alone", "a_past")
 def test_a_call_with_a_mixin_over_a_users_state_is_skipped_when_it_is_over(kind: str) -> None:
-    assert skips_a_finished_call(MIXED[kind])
+    assert skips(MIXED[kind])
 
 
 @unmodified
 @pytest.mark.usefixtures("alone", "a_past", "handlers")
 def test_a_call_with_an_unmodified_state_is_run_again_by_whoever_comes_later(kind: str) -> None:
-    assert not skips_a_finished_call(OLD[kind])
+    assert not skips(OLD[kind])
 
 
 # The table itself
 
 
-HOMES = {**globals(), **vars(in_a_world), **vars(test_standby)}
+HOMES = {
+    **globals(), **vars(in_a_world), **vars(test_standby), **vars(of_tensorflow), **vars(test_tensorflow_standby)
+}  # fmt: skip
 
 
 def table(page: Path) -> list[list[str]]:
@@ -306,4 +251,4 @@ def test_every_cell_of_the_table_has_its_test() -> None:
     assert {len(row) for row in tests} == {len(row) for row in page} == {8}
     named = [cell.strip("`") for row in tests for cell in row[1:]]
     assert [name for name in named if not callable(HOMES.get(name))] == []
-    assert len(set(named)) == 28
+    assert len(set(named)) == 8 * 7

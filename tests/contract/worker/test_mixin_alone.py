@@ -53,6 +53,25 @@ def rolls_back_exactly(kind: Any) -> None:
         state.history.append("after the roll-back")
 
 
+class Syncing(hvd.elastic.TorchState):
+    """Has a sync of a user's own."""
+
+    def sync(self) -> None:
+        super().sync()
+
+
+@pytest.mark.parametrize(("old", "calls"), [(hvd.elastic.TorchState, 0), (Syncing, 1)])
+def test_a_sync_of_horovods_own_does_not_run_and_a_users_does(
+    old: type, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Horovod's would send everything from rank 0 to ranks that have the same."""
+    net, synced = nn.Linear(3, 2), []
+    state = type("Mixed", (elastic.ElasticMixin, old), {})(net, torch.optim.SGD(net.parameters(), lr=0.1), batch=0)
+    monkeypatch.setattr(ObjectState, "sync", lambda self: synced.append(self.batch))
+    state.sync()
+    assert synced == [0] * calls
+
+
 @pytest.mark.parametrize("name", MIXED)
 def test_a_first_roll_back_returns_to_the_first_commit(name: str) -> None:
     net = nn.Linear(3, 2)

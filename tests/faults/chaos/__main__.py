@@ -36,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--engine", default="horovod", help="as of the launcher: horovod, torch (default: %(default)s)"
     )
+    options.add_argument("--trains", default="torch", help="with what: torch, tensorflow (default: %(default)s)")
     options.add_argument("--repeat", metavar="N", type=int, default=1, help="run all seeds N times")
     options.add_argument("--at-once", metavar="N", type=int, default=1, help="run N jobs side by side")
     options.add_argument("--load", metavar="N", type=int, default=0, help="keep the machine busy with N loops beside")
@@ -56,7 +57,7 @@ def main() -> int:
         print("\n".join(found) or "nothing is wrong")
         return 1 if found else 0
     if options.one:
-        return one(options.seeds[0], checkpoints=checkpoints, engine=options.engine)
+        return one(options.seeds[0], checkpoints=checkpoints, engine=options.engine, trains=options.trains)
     words = [
         sys.executable,
         "-m",
@@ -64,6 +65,8 @@ def main() -> int:
         "--one",
         "--engine",
         options.engine,
+        "--trains",
+        options.trains,
         *(["--checkpoints"] if checkpoints else []),
     ]
     seeds = list(itertools.chain.from_iterable(itertools.repeat(options.seeds, options.repeat)))
@@ -88,14 +91,16 @@ def busy(count: int) -> Iterator[None]:
             loop.wait()
 
 
-def one(seed: int, *, checkpoints: bool, engine: str) -> int:
+def one(seed: int, *, checkpoints: bool, engine: str, trains: str) -> int:
     """Run one seed in this process, and print all results. Return the exit code."""
     mark = os.environ[marks.MARK] = f"{marks.owner()}-chaos"
     before = leaks.snapshot()
     drawn = plan(seed, checkpoints=checkpoints)
     folder = Path(tempfile.mkdtemp(prefix=f"chaos-{seed}-"))
     print(f"{drawn}\nin {folder}\n", flush=True)
-    report = run(drawn, folder, engine=engine, told=lambda line: print(f"seed {seed}: {line}", flush=True))
+    report = run(
+        drawn, folder, engine=engine, trains=trains, told=lambda line: print(f"seed {seed}: {line}", flush=True)
+    )
     left = leaks.remove_leaks(mark, since=before)
     if report.well and not left:
         shutil.rmtree(folder)

@@ -26,6 +26,8 @@ processes on a machine with ten times more load than it can handle.
 END_S: Final = 60.0
 """Longest time in seconds for the last steps."""
 LAST_STEPS: Final = 60
+QUIET: Final = {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+"""Settings of TensorFlow, which others do not read."""
 OPTIONS: Final = (
     *("--settle", "0.3", "--blacklist-cooldown-range", "1", "4", "--heartbeat-interval", "0.5"),
     *("--heartbeat-timeout", "4", "--orphan-grace", "30", "--failure-budget", "10000", "--elastic-timeout", "300"),
@@ -57,28 +59,40 @@ def options(plan: Plan, folder: Path, engine: str) -> tuple[str, ...]:
     return ("--engine", engine, *size, *OPTIONS, *storage)
 
 
-def run(plan: Plan, folder: Path, *, engine: str = "horovod", told: Callable[[str], object] = lambda _: None) -> Report:
-    """Run the job of a plan in an empty folder. ``told`` is called with a line for each thing that happens."""
+def run(
+    plan: Plan,
+    folder: Path,
+    *,
+    engine: str = "horovod",
+    trains: str = "torch",
+    faults_s: float = FAULTS_S,
+    told: Callable[[str], object] = lambda _: None,
+) -> Report:
+    """Run the job of a plan in an empty folder. ``told`` is called with a line for each thing that happens.
+
+    ``trains``: with "torch" or "tensorflow". ``faults_s``: seconds of the plan.
+    """
     happened: list[str] = []
 
     def tell(line: str) -> None:
         happened.append(line)
         told(line)
 
-    with Job(folder, f"chaos-{plan.seed}-{os.getpid()}", *options(plan, folder, engine)) as job:
-        problems = _course(job, plan, tell)
+    name, env = f"chaos-{plan.seed}-{os.getpid()}", {"TRAINS": trains, **QUIET}
+    with Job(folder, name, *options(plan, folder, engine), env=env) as job:
+        problems = _course(job, plan, faults_s, tell)
         words = job.details() if problems else ""
     return Report(plan, happened, problems, words)
 
 
-def _course(job: Job, plan: Plan, tell: Callable[[str], object]) -> list[str]:
+def _course(job: Job, plan: Plan, faults_s: float, tell: Callable[[str], object]) -> list[str]:
     job.set_hosts(plan.listed)
     job.start()
     goal: int | None = None
     problems: list[str] = []
     try:
         job.wait_for("the first steps", lambda: job.last_step() > 2, timeout=BEGIN_S)
-        _Course(job, plan, tell).run()
+        _Course(job, plan, faults_s, tell).run()
         goal = _end(job, plan, tell)
         problems += job.left_behind()
     except AssertionError as error:
@@ -101,8 +115,8 @@ def _end(job: Job, plan: Plan, tell: Callable[[str], object]) -> int:
 class _Course:
     """Makes the faults of a plan when they are due, and undoes them."""
 
-    def __init__(self, job: Job, plan: Plan, tell: Callable[[str], object]) -> None:
-        self._job, self._plan, self._tell = job, plan, tell
+    def __init__(self, job: Job, plan: Plan, faults_s: float, tell: Callable[[str], object]) -> None:
+        self._job, self._plan, self._faults_s, self._tell = job, plan, faults_s, tell
         self._acts = Acts(job, plan.listed)
         self._began = time.monotonic()
         self._number = itertools.count()
@@ -111,7 +125,7 @@ class _Course:
             self._at(fault.at, lambda fault=fault: self._make(fault))  # type: ignore[misc]
 
     def run(self) -> None:
-        while self._now() < FAULTS_S:
+        while self._now() < self._faults_s:
             self._job.watch.look()
             while self._due and self._due[0][0] <= self._now():
                 heapq.heappop(self._due)[2]()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tests.faults.chaos.plan import plan
 from tests.faults.chaos.run import run
@@ -16,10 +16,10 @@ TIMEOUT_S: Final = 600.0
 """Limit in seconds for one seed: longer than all of its waits together."""
 
 
-def check(seed: int, folder: Path, *, checkpoints: bool, engine: str = "horovod") -> None:
+def check(seed: int, folder: Path, *, checkpoints: bool, **how: Any) -> None:
     """Run a seed. Prints its plan first. Raises ``AssertionError`` with the plan and all events if something is
-    wrong."""
+    wrong. ``how``: as in :func:`run`."""
     drawn = plan(seed, checkpoints=checkpoints)
     print(drawn)
-    report = run(drawn, folder, engine=engine)
+    report = run(drawn, folder, **how)
     assert report.well, str(report)

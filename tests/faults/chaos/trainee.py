@@ -4,7 +4,7 @@
 
 It trains up to the step in FOLDER/goal; without that file it does not end. Each process appends to its own file in
 FOLDER/traces, one ``write`` for each line, so that no line is lost when the process ends. ``SLOW_HOST`` starts
-``BOOT_S`` seconds later.
+``BOOT_S`` seconds later. ``TRAINS``: "tensorflow" to train with that.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 HOST = os.environ["HOROVOD_HOSTNAME"]
 FOLDER = Path(sys.argv[1])
@@ -22,8 +24,13 @@ PAUSE_S = float(os.environ.get("PAUSE_S", "0.05"))
 _trace = os.open(FOLDER / "traces" / f"{HOST}-{os.getpid()}", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
+rehearses: list[Callable[[], bool]] = []
+
+
 def note(text: str) -> None:
     """Append a line with the time (mono)."""
+    if any(rehearsing() for rehearsing in rehearses):
+        return
     os.write(_trace, f"{time.monotonic():.6f} {text}\n".encode())
 
 
@@ -37,23 +44,8 @@ note(f"boot {os.getpid()} host {HOST} agent {parent(os.getppid())}")
 if os.environ.get("SLOW_HOST") == HOST:
     time.sleep(float(os.environ["BOOT_S"]))
 
-import torch  # noqa: E402
-
-if (OF_TORCH := "HVD_ELASTIC_COLLECTIVES" in os.environ) is False:
-    import horovod.torch as hvd
-import hvd_elastic_ext.torch as elastic  # noqa: E402
-from hvd_elastic_ext.worker.process import standby  # noqa: E402
-
-
-class Weight(torch.nn.Module):
-    """A model with one parameter, whose gradient is always -1."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.zeros(1))
-
-    def forward(self) -> torch.Tensor:
-        return -self.weight.sum()
+Training = tuple[Any, Any, Callable[[], object], Callable[[], float]]
+"""Our module, the State, what does a step, and what reads the weight. Its gradient is always -1."""
 
 
 def goal() -> float:
@@ -64,29 +56,78 @@ def goal() -> float:
         return float("inf")
 
 
-(elastic if OF_TORCH else hvd).init()
-torch.set_num_threads(1)
-model = Weight()
-averaged = elastic.wrap if OF_TORCH else hvd.DistributedOptimizer
-optimizer = averaged(torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters())
-state = elastic.TorchState(model=model, optimizer=optimizer, count=0)
+def with_torch() -> Training:
+    """Join the world."""
+    import torch
+
+    if (of_torch := "HVD_ELASTIC_COLLECTIVES" in os.environ) is False:
+        import horovod.torch as hvd
+    import hvd_elastic_ext.torch as elastic
+
+    (elastic if of_torch else hvd).init()
+    torch.set_num_threads(1)
+
+    class Weight(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(1))
+
+        def forward(self) -> torch.Tensor:
+            return -self.weight.sum()
+
+    model = Weight()
+    averaged = elastic.wrap if of_torch else hvd.DistributedOptimizer
+    optimizer = averaged(torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters())
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model().backward()
+        optimizer.step()
+
+    return elastic, elastic.TorchState(model=model, optimizer=optimizer, count=0), step, model.weight.item
+
+
+def with_tensorflow() -> Training:
+    """Join the world. A step is a graph; a rehearsal of one leaves no trace."""
+    import horovod.tensorflow as hvd
+    import tensorflow as tf
+
+    import hvd_elastic_ext.tensorflow as elastic
+    from hvd_elastic_ext.worker.state import rehearsal
+
+    rehearses.append(rehearsal.is_under_way)
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    hvd.init()
+    dense = tf.keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
+    model, optimizer = tf.keras.Sequential([tf.keras.Input((1,)), dense]), tf.keras.optimizers.SGD(1.0)
+
+    @tf.function
+    def step() -> None:
+        with tf.GradientTape() as tape:
+            loss = -tf.reduce_sum(dense.kernel)
+        gradients = hvd.DistributedGradientTape(tape).gradient(loss, [dense.kernel])
+        optimizer.apply_gradients(zip(gradients, [dense.kernel], strict=True))
+
+    state = elastic.TensorFlowKerasState(model, optimizer, count=0)
+    return elastic, state, step, lambda: float(dense.kernel[0, 0])
+
+
+elastic, state, step, weight = (with_tensorflow if os.environ.get("TRAINS") == "tensorflow" else with_torch)()
+from hvd_elastic_ext.worker.process import standby  # noqa: E402
 
 
 def place() -> str:
     """Return the place of this process, and its weight."""
     generation = standby.current().generation
-    return (
-        f"rank {elastic.rank()} size {elastic.size()} host {HOST} generation {generation} weight {model.weight.item()}"
-    )
+    return f"rank {elastic.rank()} size {elastic.size()} host {HOST} generation {generation} weight {weight()}"
 
 
 @elastic.run
-def train(state: elastic.TorchState) -> None:
+def train(state: Any) -> None:
     note(f"enter {state.count} {place()}")
     while state.count < goal():
-        optimizer.zero_grad()
-        model().backward()
-        optimizer.step()
+        step()
         state.count += 1
         note(f"step {state.count} {place()}")
         if state.count % COMMIT_EVERY == 0:

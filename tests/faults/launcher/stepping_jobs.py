@@ -23,6 +23,8 @@ TRAINEE: Final = Path(__file__).with_name("trainee.py")
 COMMIT_EVERY: Final = 5
 JOB: Final = f"faults-{os.getpid()}"
 """A host has one agent for each job name, so other test sessions on this machine use other names."""
+QUIET: Final = {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+"""Settings of TensorFlow, which others do not read."""
 QUICK: Final = ("--settle", "0.2", "--blacklist-cooldown-range", "2", "10", "--min-np", "1")
 
 _STEP = re.compile(
@@ -46,13 +48,15 @@ class Step(NamedTuple):
 
 
 class Training(Launched):
-    """One job of :mod:`tests.faults.launcher.trainee`. ``popen`` starts its launcher, here or on another host."""
+    """One job of :mod:`tests.faults.launcher.trainee`. ``popen`` starts its launcher, here or on another host.
+    ``trains``: with "torch" or "tensorflow"."""
 
     popen: Popen = staticmethod(run_process)
 
-    def __init__(self, directory: Path, engine: str = "horovod") -> None:
+    def __init__(self, directory: Path, engine: str = "horovod", *, trains: str = "torch") -> None:
         super().__init__(directory)
         self.engine = engine
+        self.trains = trains
         self._reading: RunningProcess | None = None
         self._steps: dict[tuple[str, ...], Step] = {}
         self._read_to = 0
@@ -74,7 +78,7 @@ class Training(Launched):
         source = source or ("--hosts-file", str(self.hosts))
         named = ("--job", JOB, "--journal", str(self.journal), "--engine", self.engine)
         words = [*source, *named, *QUICK, *map(str, options), sys.executable, str(TRAINEE)]
-        settings = {"HVD_ELASTIC_SAMPLE": "0", "OMP_NUM_THREADS": "1", **(env or {})}
+        settings = {"HVD_ELASTIC_SAMPLE": "0", "OMP_NUM_THREADS": "1", "TRAINS": self.trains, **QUIET, **(env or {})}
         with self.popen([*wrap, *ELASTIC, "run", *words], env=settings, cwd=self.directory) as process:
             self.process = process
             yield process

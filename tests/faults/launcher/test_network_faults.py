@@ -56,6 +56,10 @@ def over_ssh(training: Training, hosts: NetHosts) -> tuple[str, ...]:
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_a_silent_host_is_cut_off_and_returns_with_its_network_link(training: Training, nethosts: MakeHosts) -> None:
+    a_silent_host_is_cut_off_and_returns(training, nethosts)
+
+
+def a_silent_host_is_cut_off_and_returns(training: Training, nethosts: MakeHosts) -> None:
     hosts, say = nethosts(2), training.directory / "say"
     options = ("--heartbeat-timeout", "5", *over_ssh(training, hosts))
     training.set_hosts("h1:1", "h2:1")

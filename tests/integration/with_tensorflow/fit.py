@@ -17,6 +17,8 @@ else:
 
 MARKS = Path(os.environ["MARKS"])
 EPOCHS, STEPS = int(os.environ.get("EPOCHS", "3")), 20
+DIES_VALIDATING = int(os.environ.get("DIES_VALIDATING", "-1"))
+"""The epoch in whose validation the last rank is killed, once."""
 DIES_AT = [tuple(map(int, word.split(","))) for word in os.environ.get("DIES_AT", "").split()]
 
 
@@ -53,18 +55,32 @@ class Dies(tf.keras.callbacks.Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class DiesValidating(tf.keras.callbacks.Callback):
+    def on_test_batch_begin(self, batch, logs=None):
+        if (
+            state.epoch == DIES_VALIDATING
+            and batch == 2
+            and hvd.rank() == hvd.size() - 1 > 0
+            and once("died-validating")
+        ):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+validation = {"validation_data": data, "validation_steps": 5} if DIES_VALIDATING >= 0 else {}
 callbacks = [
     elastic.UpdateEpochStateCallback(state),
     elastic.UpdateBatchStateCallback(state),
     Dies(),
     hvd.callbacks.MetricAverageCallback(),
+    DiesValidating(),
     elastic.CommitStateCallback(state, batches_per_commit=3),
 ]
 
 
 @elastic.run
 def train(state):
-    model.fit(data, steps_per_epoch=STEPS, epochs=EPOCHS - state.epoch, callbacks=callbacks, verbose=0)
+    left = EPOCHS - state.epoch
+    model.fit(data, steps_per_epoch=STEPS, epochs=left, callbacks=callbacks, verbose=0, **validation)
 
 
 train(state)

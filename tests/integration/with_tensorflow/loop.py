@@ -5,6 +5,8 @@ A file in ``MARKS`` tells a process to do something once: see ``once``. ``USE``:
 
 import os
 import signal
+import sys
+import threading
 import time
 from pathlib import Path
 
@@ -29,6 +31,14 @@ DIES_AT = [int(word) for word in os.environ.get("DIES_AT", "").split()]
 STOPS_AT = int(os.environ.get("STOPS_AT", "-1"))
 """The batch at which it is stopped instead, once."""
 ALL_DIE_AT = int(os.environ.get("ALL_DIE_AT", "-1"))
+KILLS = [word.split(":") for word in os.environ.get("KILLS", "").split()]
+"""Batches with the ranks that are killed there at the same time, once: ``7:0 16:1,2``."""
+DIES_COMMITTING = int(os.environ.get("DIES_COMMITTING", "-1"))
+"""The batch from which on rank 1 is killed in the middle of its next commit, once."""
+RAISES_AT = int(os.environ.get("RAISES_AT", "-1"))
+"""The batch at which Python code raises an error in the graph of rank 1, once."""
+ALL_RAISE_AT = int(os.environ.get("ALL_RAISE_AT", "-1"))
+"""The batch at which it does on every rank, in each process."""
 DIES_TRACING = os.environ.get("DIES_TRACING") == "1"
 """Whether a process that joins others is killed once, while it makes its graph."""
 
@@ -42,9 +52,29 @@ def once(name):
     return True
 
 
+def die_committing():
+    """Look at what the main thread does, and kill this process while it copies a commit."""
+    main = threading.main_thread().ident
+    sys.setswitchinterval(1e-5)
+    while True:
+        frame = sys._current_frames()[main]
+        while frame is not None:
+            if frame.f_code.co_filename.endswith("/worker/commits/buffer.py") and frame.f_code.co_name == "take":
+                (MARKS / "died-committing").write_text("in a commit")
+                os.kill(os.getpid(), signal.SIGKILL)
+            frame = frame.f_back
+
+
+def labels(number):
+    """Look up the labels of a batch. Runs as Python within the graph."""
+    if number == ALL_RAISE_AT or (number == RAISES_AT and hvd.rank() == 1 and once("raised")):
+        raise RuntimeError(f"there are no labels for batch {number}")
+    return number
+
+
 def batch_of(number):
     x = tf.random.Generator.from_seed(number).normal((8, 4), dtype=tf.float64)
-    return x, tf.reduce_sum(x, 1, keepdims=True)
+    return x, tf.reduce_sum(x, 1, keepdims=True), tf.constant(number)
 
 
 tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -61,12 +91,14 @@ optimizer = tf.keras.optimizers.Adam(0.01)
 
 
 @tf.function
-def step(x, y):
+def step(x, y, number):
     # This runs when the graph is made. A process that joins others makes it before, in a world of one.
     with (MARKS / "traces").open("a") as file:
         file.write(f"{os.getpid()} {mpi_ops.size()}\n")
     if DIES_TRACING and hvd.size() > mpi_ops.size() and once("died-tracing"):
         os.kill(os.getpid(), signal.SIGKILL)
+    if max(RAISES_AT, ALL_RAISE_AT) >= 0:
+        tf.numpy_function(labels, [number], number.dtype)
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean((model(x) - y) ** 2)
     gradients = hvd.DistributedGradientTape(tape).gradient(loss, model.trainable_variables)
@@ -90,6 +122,11 @@ def train(state):
             os.kill(os.getpid(), signal.SIGKILL)
         if state.batch == STOPS_AT and hvd.rank() == hvd.size() - 1 > 0 and once("stopped"):
             os.kill(os.getpid(), signal.SIGSTOP)
+        for at, ranks in KILLS:
+            if state.batch == int(at) and str(hvd.rank()) in ranks.split(",") and once(f"killed-{at}-{hvd.rank()}"):
+                os.kill(os.getpid(), signal.SIGKILL)
+        if 0 <= DIES_COMMITTING <= state.batch and hvd.rank() == 1 and once("dies-committing"):
+            threading.Thread(target=die_committing, daemon=True).start()
         if state.batch == ALL_DIE_AT and once(f"all-died-{hvd.rank()}"):
             os.kill(os.getpid(), signal.SIGKILL)
         step(*batch_of(state.batch))

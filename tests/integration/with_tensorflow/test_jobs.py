@@ -104,15 +104,18 @@ def test_a_newcomer_makes_its_graphs_before_the_others_wait_for_it(launched: Lau
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("use", ["ours", "stock"])
-def test_fit_that_loses_a_worker_twice_does_each_step_once(launched: Launched, use: str) -> None:
+@pytest.mark.parametrize(("use", "validating"), [("ours", {"DIES_VALIDATING": "1"}), ("stock", {})])
+def test_fit_that_loses_a_worker_thrice_does_each_step_once(
+    launched: Launched, use: str, validating: dict[str, str]
+) -> None:
+    """Once while all are in a validation pass, where nobody waits for the others."""
     launched.set_hosts("localhost:2")
-    script = command(launched, "fit.py", use=use, DIES_AT="0,10 2,4")
+    script = command(launched, "fit.py", use=use, DIES_AT="0,10 2,4", **validating)
     adopt = ("--adopt",) if use == "stock" else ()
     with launched.run(*QUICK, *adopt, "-np", "2", "--min-np", "2", *script) as process:
         found = results(process)
     assert found == {alone(launched, "fit.py")}
-    assert [each.get("cause") for each in launched.events("struck")] == ["crashed"] * 2
+    assert [each.get("cause") for each in launched.events("struck")] == ["crashed"] * (3 if validating else 2)
 
 
 @pytest.mark.soak

@@ -78,6 +78,23 @@ Horovod has been shut down. This was caused by an exception on one of the ranks.
 \t [[{{node Distributed/cond_3/HorovodAllreduce_grads_0}}]] [Op:__inference_step_1045]"""
 
 
+PYTHON = """Graph execution error:
+
+Detected at node PyFunc defined at (most recent call last):
+  File "/x/train.py", line 41, in train
+
+RuntimeError: no such label
+Traceback (most recent call last):
+
+  File "/x/train.py", line 12, in labels_of
+    return HorovodTrainer.labels[number]
+
+RuntimeError: no such label
+
+\t [[{{node PyFunc}}]] [Op:__inference_step_1045]"""
+"""A function of the script's own raises within a graph, which TensorFlow turns into the error of a lost peer."""
+
+
 def of_tensorflow(name: str, text: str) -> Exception:
     """An error as TensorFlow's: they are known by their class and its module."""
     kind = type(name, (Exception,), {"__module__": "tensorflow.python.framework.errors_impl"})
@@ -93,15 +110,17 @@ def test_errors_of_tensorflow_that_name_a_lost_collective_are_known_as_that_and_
         of_tensorflow("InvalidArgumentError", GRAPH),
         of_tensorflow("UnknownError", "Graph execution error:\nDetected at node MatMul"),
         type("UnknownError", (Exception,), {})(GRAPH),
+        of_tensorflow("UnknownError", PYTHON),
     ):
         assert not follows_lost_peer(other)
         assert is_failure(other)
 
 
-def test_of_an_error_of_tensorflow_the_line_says_only_which_operation_has_failed() -> None:
+def test_of_an_error_of_tensorflow_the_line_says_only_what_has_failed() -> None:
     found = describe(of_tensorflow("UnknownError", GRAPH))["error"]
     assert found == "UnknownError: Detected at node Distributed/cond_3/HorovodAllreduce_grads_0"
     assert describe(of_tensorflow("OutOfRangeError", "the end\nof it"))["error"] == "OutOfRangeError: the end"
+    assert describe(of_tensorflow("UnknownError", PYTHON))["error"] == "UnknownError: RuntimeError: no such label"
     assert describe(ValueError("two\nlines"))["error"] == "ValueError: two lines"
 
 
