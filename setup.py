@@ -17,7 +17,17 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     author="The hvd-elastic-ext developers",
-    keywords=["horovod", "elastic training", "pytorch", "kubernetes", "mpi", "fault tolerance", "spot instances"],
+    keywords=[
+        "horovod",
+        "elastic training",
+        "pytorch",
+        "tensorflow",
+        "keras",
+        "kubernetes",
+        "mpi",
+        "fault tolerance",
+        "spot instances",
+    ],
     python_requires=">=3.10",
     # Said so that an editable install is a plain path, which mypy and editors follow, and not an import hook.
     package_dir={"": "."},
@@ -35,6 +45,8 @@ setup(
         for folder, name in (
             (".", "constraints.txt"),
             ("examples/01-digits", "train.py"),
+            ("examples/07-keras", "train.py"),
+            ("examples/08-tensorflow1", "train.py"),
             ("scripts/tooling", "*.py"),
             ("docker/manifests", "*.yaml"),
             ("docker/monitoring", "*.*"),
@@ -52,7 +64,7 @@ setup(
     extras_require={
         "torch": ["torch>=2.1", "numpy", "scikit-learn", "matplotlib>=3.7"],
         # Commits are torch's memory, so TensorFlow needs it, too. TensorFlow 2.16 and later need Keras 2 beside them.
-        "tensorflow": ["tensorflow>=2.15,<2.22", "tf-keras>=2.15", "torch>=2.1", "numpy"],
+        "tensorflow": ["tensorflow>=2.15,<2.22", "tf-keras>=2.15,<2.22", "torch>=2.1", "numpy"],
         # Build it first, against your torch: scripts/build-horovod. An index has only source, for older torch.
         "horovod": ["horovod==0.28.1", "numpy", "setuptools<81; python_version >= '3.12'"],
         "kubernetes": ["kubernetes>=31,<38,!=36.0.0", "websocket-client>=1.6"],

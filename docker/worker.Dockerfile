@@ -2,10 +2,12 @@
 # (which `--rsh pod` does without).
 #   docker build -f docker/worker.Dockerfile -t hvd-elastic-worker .
 # For GPUs give a CUDA development image with Python 3.10 or newer as BASE, and BUILD_OPTIONS=--cuda.
+# For TensorFlow beside torch give its package as TENSORFLOW: tensorflow-cpu, or tensorflow.
 ARG BASE=debian:12-slim
 
 FROM ${BASE} AS build
 ARG TORCH_INDEX=""
+ARG TENSORFLOW=""
 ARG BUILD_OPTIONS=""
 # hadolint ignore=DL3008
 RUN apt-get update \
@@ -17,9 +19,12 @@ COPY scripts ./scripts
 RUN python3 -m venv /opt/hvd \
     && /opt/hvd/bin/pip install --no-cache-dir -c constraints.txt pip setuptools wheel \
     && /opt/hvd/bin/pip install --no-cache-dir -c constraints.txt ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} \
-        torch numpy
+        torch numpy ${TENSORFLOW:+"$TENSORFLOW"}
+# Keras 2, whose optimizers Horovod knows. Without what it demands: the package tensorflow, even beside tensorflow-cpu.
+RUN [ -z "$TENSORFLOW" ] || /opt/hvd/bin/pip install --no-cache-dir -c constraints.txt --no-deps tf-keras
 # hadolint ignore=DL3042,SC2086
-RUN XDG_CACHE_HOME=/cache scripts/build-horovod --python /opt/hvd/bin/python --out /wheels ${BUILD_OPTIONS} \
+RUN XDG_CACHE_HOME=/cache scripts/build-horovod --python /opt/hvd/bin/python --out /wheels \
+        ${TENSORFLOW:+--with tensorflow} ${BUILD_OPTIONS} \
     && /opt/hvd/bin/pip install --no-cache-dir -c constraints.txt /wheels/*.whl \
     && rm -rf /cache
 COPY setup.py pyproject.toml README.md ./
@@ -30,6 +35,7 @@ COPY discover ./discover
 RUN /opt/hvd/bin/pip install --no-cache-dir -c constraints.txt --no-build-isolation ".[torch,kubernetes]"
 
 FROM ${BASE}
+ARG TENSORFLOW=""
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates git openssh-client openssh-server python3 tini \
@@ -39,7 +45,8 @@ RUN apt-get update \
 COPY --from=build /opt/hvd /opt/hvd
 COPY docker/sshd_config_trainer /etc/ssh/
 COPY docker/ssh_config_trainer /etc/ssh/ssh_config.d/trainer.conf
-ENV PATH=/opt/hvd/bin:$PATH
+# Of the launcher, which passes it on: with TensorFlow, tf.keras is Keras 2.
+ENV PATH=/opt/hvd/bin:$PATH TF_USE_LEGACY_KERAS=${TENSORFLOW:+1}
 USER 10001
 WORKDIR /home/trainer
 # Keys are mounted or made where the container runs, never baked in: see docker/manifests.

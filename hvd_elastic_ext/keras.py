@@ -61,9 +61,9 @@ class CommitStateCallback(_horovods.CommitStateCallbackImpl, tf.keras.callbacks.
 class UpdateBatchStateCallback(_horovods.UpdateBatchStateCallbackImpl, tf.keras.callbacks.Callback):  # type: ignore[misc]
     """Counts in ``state.batch`` the batches of the present epoch that are done; 0 between two epochs.
 
-    If an epoch was interrupted, :meth:`fit` does only the batches that are left of it. ``params["steps"]`` of all
-    callbacks is that number in such an epoch. Where Keras does not know the length of an epoch, it is as long as the
-    data.
+    If an epoch was interrupted, :meth:`fit` does only the batches that are left of it, but at least one.
+    ``params["steps"]`` of all callbacks is that number in such an epoch. Where Keras does not know the length of an
+    epoch, it is as long as the data.
     """
 
     def __init__(self, state: Any) -> None:
@@ -79,7 +79,9 @@ class UpdateBatchStateCallback(_horovods.UpdateBatchStateCallbackImpl, tf.keras.
         steps = self.steps_per_epoch = self.steps_per_epoch or self.params.get("steps")
         handler = _data_handler()
         if steps and handler is not None and not isinstance(handler._dataset, ForFit):  # that says itself what is left
-            self.params["steps"] = handler._inferred_steps = steps - self._before
+            # An epoch may be shorter now than what is done of it, if its length depends on the number of ranks. Keras
+            # does not take an epoch of no batch.
+            self.params["steps"] = handler._inferred_steps = max(1, steps - self._before)
 
     def on_batch_end(self, batch: int, logs: Any = None) -> None:
         """Count a batch."""

@@ -17,6 +17,8 @@ from tests.support import schemas
 Body = dict[str, Any]
 
 FOLDER: Final = Path(__file__).parents[2] / "docker" / "manifests"
+TENSORFLOW1: Final = "../../examples/08-tensorflow1/mpijob.yaml"
+"""The name of the one manifest that is in another folder."""
 NEWEST: Final = "1.37"
 NATIVE_SIDECARS: Final = "1.29"
 """The first version of Kubernetes that has them by default."""

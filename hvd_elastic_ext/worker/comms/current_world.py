@@ -25,9 +25,11 @@ from hvd_elastic_ext.worker.comms import AloneComms, Comms, torch_in_place
 from hvd_elastic_ext.worker.comms import torch_distributed as with_torch
 from hvd_elastic_ext.worker.process import standby
 
+FOR_TENSORFLOW: Final = stock.FRAMEWORK == "tensorflow"
+"""Whether this process trains with TensorFlow, whose gradients only Horovod averages."""
 with_horovod: Any
 """The collectives of this process's Horovod."""
-if stock.FRAMEWORK == "tensorflow":
+if FOR_TENSORFLOW:
     from hvd_elastic_ext.worker.comms import horovod_tensorflow
 
     with_horovod = horovod_tensorflow
@@ -60,6 +62,7 @@ class LaunchFacts:
 
     no_horovod: str | None = None
     """Why there is no Horovod; None if there is."""
+    for_tensorflow: bool = False
     horovod_initialised: bool = False
     torch_initialised: bool = False
     horovod_launched: bool = False
@@ -78,6 +81,7 @@ def look(environ: Mapping[str, str]) -> LaunchFacts:
     """Gather the facts of this process."""
     return LaunchFacts(
         no_horovod=stock.WHY_ABSENT,
+        for_tensorflow=FOR_TENSORFLOW,
         horovod_initialised=with_horovod.is_initialised(),
         torch_initialised=with_torch.is_initialised(),
         horovod_launched=launched_by_horovod(environ),
@@ -116,6 +120,7 @@ def decide(wanted: str, facts: LaunchFacts) -> str:
 
 def _auto(facts: LaunchFacts) -> str:
     rules = (
+        (facts.for_tensorflow, "horovod"),
         (facts.torch_in_place, "torch"),
         (facts.horovod_initialised, "horovod"),
         (facts.torch_initialised, "torch"),
@@ -220,17 +225,20 @@ def check_world(size: int, environ: Mapping[str, str]) -> None:
             f"mpirun started {started} processes, but mpi4py is not installed and each would train alone; {MPI_INSTALL}"
         )
     if started > 1:
+        instead = f"call elastic.init() instead of hvd.init() (it needs mpi4py: {MPI_INSTALL})"
         raise UsageError(
             f"mpirun started {started} processes, but Horovod was built without MPI and each would train alone; "
-            f"call elastic.init() instead of hvd.init() (it needs mpi4py: {MPI_INSTALL}), "
-            "or build Horovod --with-mpi"
+            f"{_OUR_LAUNCHER if FOR_TENSORFLOW else instead}, or build Horovod --with-mpi"
         )
     started = int(environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in environ else 1
     if started > 1:
         raise UsageError(
             f"torchrun started {started} processes, but Horovod does not know torchrun and each would train alone; "
-            "call elastic.init() instead of hvd.init()"
+            f"{_OUR_LAUNCHER if FOR_TENSORFLOW else 'call elastic.init() instead of hvd.init()'}"
         )
+
+
+_OUR_LAUNCHER: Final = "start it with hvd-elastic run"
 
 
 def launched_by_horovod(environ: Mapping[str, str]) -> bool:

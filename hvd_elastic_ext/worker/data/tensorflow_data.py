@@ -7,6 +7,7 @@ counts when a loop gets it, or when Keras has trained with it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -359,6 +360,8 @@ class ForFit(tf.data.Dataset):  # type: ignore[misc]
 
     @property
     def _variant_tensor(self) -> Any:
+        if sys._getframe(1).f_code.co_name == "cardinality":  # so Keras of 2.15 asks how many batches there are
+            return tf.data.Dataset.range(self.cardinality())._variant_tensor
         # TensorFlow asks for it to make another dataset of this one, which would have the batches of now forever.
         raise UsageError(
             "elastic.dataset: what for_fit returns is for model.fit as it is; map and the like go before "

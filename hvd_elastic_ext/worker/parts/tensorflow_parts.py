@@ -236,20 +236,46 @@ class KerasOptimizerPart(VariablesPart):
                 setattr(kind, name, original)
 
 
+class _NadamCounter:
+    """The number in which Keras' Nadam notes for which step it has made its product of decays. With another one, it
+    would multiply once for each variable. It is not a variable; this has what is used of one."""
+
+    trainable = False
+
+    def __init__(self, optimizer: Any) -> None:
+        import tensorflow as tf
+
+        self._optimizer = optimizer
+        self.name, self.dtype, self.shape = "u_product_counter", tf.int64, tf.TensorShape([])
+
+    @property
+    def number(self) -> int:
+        return int(vars(self._optimizer)[_COUNTER])
+
+    def assign(self, number: Any, *, read_value: bool) -> None:
+        setattr(self._optimizer, _COUNTER, int(number))
+
+
+_COUNTER: Final = "_u_product_counter"
+
+
 def optimizer_variables(optimizer: Any) -> list[Any]:
     """All variables of a Keras optimizer: those that it lists, options and others that it keeps beside them, and those
-    of an optimizer within it, whose loss it scales."""
+    of an optimizer within it, whose loss it scales. Nadam's counter is one of them here."""
     import tensorflow as tf
 
     found: dict[int, Any] = {}
+    counters = []
     for each in _and_inner(optimizer):
+        if _COUNTER in vars(each):
+            counters.append(_NadamCounter(each))
         given = each.variables
         beside = [*getattr(each, "_hyper", {}).values(), *vars(each).values()]
         beside += vars(each._loss_scale).values() if hasattr(vars(each).get("_loss_scale"), "__dict__") else ()
         for variable in (*(given() if callable(given) and not isinstance(given, list | tuple) else given), *beside):
             if isinstance(variable, tf.Variable):
                 found.setdefault(id(variable), variable)
-    return list(found.values())
+    return [*found.values(), *counters]
 
 
 def build(optimizer: Any, model: Any) -> None:
@@ -345,6 +371,8 @@ def _version_of(package: str) -> str:
 def _read(variable: Any) -> Tensor:
     import tensorflow as tf
 
+    if isinstance(variable, _NadamCounter):
+        return torch.tensor(variable.number)
     # In a fifth of the time of read_value(), whose layers of Python are most of a commit of many small variables.
     kind = demand_numbers(variable.dtype, variable.name)
     return to_torch(tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=kind))

@@ -291,7 +291,7 @@ def _go_live(state: Any, rejoin: Callable[[], None], *, call: int, is_over: Call
     process.park(call=call, is_over=is_over)
     _forget_reductions(state)
     _rejoin(rejoin)
-    if process.was_shown_another_place(_real_place()):
+    if _meets_others_in_resets() or process.was_shown_another_place(_real_place()):
         # Objects built for another place are reset, as in any change of worlds.
         state.on_reset()
 
@@ -304,6 +304,14 @@ def _tell_of_variables_outside(state: Any) -> None:
 
     parts = [part for part in keeper.parts if isinstance(part, VariablesPart)]
     horovod_collectives.tell_of_variables_outside(variable for part in parts for variable in part.variables)
+
+
+def _meets_others_in_resets() -> bool:
+    """Whether a newcomer runs the reset callbacks because the others do. Those of Horovod's examples for TensorFlow
+    train a step together with what newcomers do before their loop, which one of ours has done in a world of one."""
+    from hvd_elastic_ext.worker import stock
+
+    return stock.FRAMEWORK == "tensorflow"
 
 
 def _real_place() -> tuple[int, ...]:

@@ -147,6 +147,7 @@ def _decaying(tf: Any) -> Any:
 
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "Adam": lambda tf: tf.keras.optimizers.Adam(),
+    "Nadam": lambda tf: tf.keras.optimizers.Nadam(),
     "SGD with momentum": lambda tf: tf.keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
     "legacy SGD": lambda tf: tf.keras.optimizers.legacy.SGD(0.1, momentum=0.9),
     "LossScaleOptimizer": lambda tf: tf.keras.mixed_precision.LossScaleOptimizer(

@@ -110,6 +110,21 @@ def variables_modules_and_generators_are_kept_as_keywords() -> None:
     assert state.count is count
 
 
+def an_epoch_that_is_shorter_now_than_what_is_done_of_it_ends_after_one_batch() -> None:
+    """As ``steps_per_epoch=STEPS // hvd.size()`` is when hosts have come."""
+    import hvd_elastic_ext.keras
+
+    model = compiled()
+    state = hvd_elastic_ext.keras.KerasState(model, batch=7, epoch=2)
+    batches, ends = hvd_elastic_ext.keras.UpdateBatchStateCallback(state), []
+    counted = tf.keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: ends.append(int(model.optimizer.iterations))
+    )
+    model.fit(DATA, DATA[:, :2], batch_size=2, epochs=2, verbose=0, callbacks=[batches, counted])
+    assert ends == [1, 5]
+    assert state.batch == 0
+
+
 def mistakes_are_refused_in_one_line() -> None:
     unbuilt = tf.keras.Sequential([tf.keras.layers.Dense(1)])
     model = compiled()
@@ -137,6 +152,7 @@ CHECKS = (
     a_keras_state_is_rolled_back_exactly_three_times,
     a_state_of_variables_is_rolled_back_exactly_and_its_commits_are_its_steps,
     variables_modules_and_generators_are_kept_as_keywords,
+    an_epoch_that_is_shorter_now_than_what_is_done_of_it_ends_after_one_batch,
     mistakes_are_refused_in_one_line,
 )
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.contract.comms.conftest import without_mpi
 from tests.support.processes import run_process
+from tests.support.tensorflow import needs_tensorflow
 
 HERE = Path(__file__).parent
 
@@ -21,13 +22,22 @@ def mpirun(ranks, *command):
 
 
 @pytest.mark.soak
-def test_horovod_without_mpi_under_mpirun_is_an_error_that_says_how_to_mend_it():
-    with mpirun(2, HERE / "alone.py") as job:
-        assert job.wait(timeout=60) != 0
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("script", "remedy"),
+    [
+        ("alone.py", "call elastic.init() instead of hvd.init()"),
+        pytest.param("alone_tensorflow.py", "start it with hvd-elastic run", marks=needs_tensorflow),
+    ],
+)
+def test_horovod_without_mpi_under_mpirun_is_an_error_that_says_how_to_mend_it(script, remedy):
+    with mpirun(2, HERE / script) as job:
+        assert job.wait(timeout=240) != 0
     if "horovod's world: 0 1" not in job.stdout:
         pytest.skip("needs a Horovod without MPI: scripts/setup --without-mpi")
     assert "mpirun started 2 processes" in job.output
-    assert "elastic.init()" in job.output
+    assert remedy in job.output
+    assert "or build Horovod --with-mpi" in job.output
     assert "training alone" not in job.output
 
 

@@ -111,6 +111,16 @@ if os.environ["USE"] != "ours":  # Horovod's State wants the optimizer's variabl
 state = elastic.TensorFlowKerasState(model, optimizer, batch=0)
 
 
+def reset():
+    """As in Horovod's example for Keras, which trains a step here."""
+    together = hvd.allreduce(tf.constant(1.0), op=hvd.Sum, name="reset")
+    print(f"{int(together)} ranks reset", flush=True)
+
+
+if os.environ.get("RESETS") == "1":
+    state.register_reset_callbacks([reset])
+
+
 @elastic.run
 def train(state):
     while state.batch < BATCHES:

@@ -104,6 +104,18 @@ def test_a_newcomer_makes_its_graphs_before_the_others_wait_for_it(launched: Lau
 
 
 @pytest.mark.soak
+def test_a_newcomer_takes_part_in_what_the_others_do_together_in_their_reset_callbacks(launched: Launched) -> None:
+    launched.set_hosts("localhost:1")
+    script = command(launched, "loop.py", use="stock", SIZE="2", RESETS="1")
+    with launched.run(*QUICK, "--adopt", "-np", "1", *script) as process:
+        launched.wait_for("the first world", lambda: launched.events("resized"))
+        launched.set_hosts("localhost:1", "127.0.0.1:1")
+        found = results(process)
+    assert found == {alone(launched, "loop.py")}
+    assert process.output.count("2 ranks reset") == 2
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize(("use", "validating"), [("ours", {"DIES_VALIDATING": "1"}), ("stock", {})])
 def test_fit_that_loses_a_worker_thrice_does_each_step_once(
     launched: Launched, use: str, validating: dict[str, str]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
-from tests.support.tensorflow import needs_tensorflow
+from tests.support.tensorflow import is_there, needs_tensorflow
 
 pytestmark = needs_tensorflow
 
@@ -44,7 +45,15 @@ for name, call in calls.items():
 NAMES = ("tensorflow", "tensorflow.keras", "keras", "broadcast", "callback", "metrics", "state", "keras state")
 
 
-@pytest.mark.parametrize(("legacy", "outcome"), [("0", "UsageError"), ("1", "done")], ids=["Keras 3", "Keras 2"])
+needs_keras3 = pytest.mark.skipif(
+    is_there() and version("keras").startswith("2."), reason="needs TensorFlow 2.16 or newer, which has Keras 3"
+)
+
+
+@pytest.mark.parametrize(
+    ("legacy", "outcome"),
+    [pytest.param("0", "UsageError", marks=needs_keras3, id="Keras 3"), pytest.param("1", "done", id="Keras 2")],
+)
 def test_what_horovod_cannot_do_with_keras_3_is_refused_and_keras_2_has_all_of_it(
     legacy: str, outcome: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

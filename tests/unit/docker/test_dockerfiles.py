@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.dockerfiles import ROOT, instructions
+from tests.support.dockerfiles import ROOT, instructions, stages
 
 FILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
 
@@ -65,6 +65,36 @@ def test_pip_installs_pinned_versions_and_extras_that_exist(path: Path) -> None:
     ]
     assert named == {"discover.Dockerfile": ["kubernetes"], "worker.Dockerfile": ["torch", "kubernetes"]}[path.name]
     assert set(named) <= set(extras)
+
+
+def built(tensorflow: str) -> list[str]:
+    """What the worker's image installs and builds, with that ``--build-arg TENSORFLOW``."""
+    build, _ = stages(ROOT / "docker" / "worker.Dockerfile")
+    here = {"python3 -m venv /opt/hvd": ":", "/opt/hvd/bin/pip ": "echo pip ", "rm -rf /cache": ":"}
+    here |= {"scripts/build-horovod": "echo build-horovod"}
+    commands = [rest for word, rest in build if word == "RUN" and not rest.startswith("apt-get")]
+    for name, instead in here.items():
+        commands = [each.replace(name, instead) for each in commands]
+    arguments = {"TENSORFLOW": tensorflow, "TORCH_INDEX": "", "BUILD_OPTIONS": ""}
+    done = [
+        subprocess.run(["/bin/sh", "-ec", each], env=arguments, capture_output=True, text=True, check=True)
+        for each in commands
+    ]
+    return "".join(each.stdout for each in done).splitlines()
+
+
+def test_the_image_has_tensorflow_with_keras_2_and_a_horovod_for_it_if_it_is_asked_for() -> None:
+    plain, beside = built(""), built("tensorflow-cpu")
+    assert not any("tensorflow" in line or "tf-keras" in line for line in plain)
+    assert [line for line in plain if line.startswith("build-horovod") or line.endswith("torch numpy")] == [
+        "pip install --no-cache-dir -c constraints.txt torch numpy",
+        "build-horovod --python /opt/hvd/bin/python --out /wheels",
+    ]
+    assert [line for line in beside if line not in plain] == [
+        "pip install --no-cache-dir -c constraints.txt torch numpy tensorflow-cpu",
+        "pip install --no-cache-dir -c constraints.txt --no-deps tf-keras",
+        "build-horovod --python /opt/hvd/bin/python --out /wheels --with tensorflow",
+    ]
 
 
 @by_file

@@ -75,6 +75,28 @@ TYPOS: dict[str, Callable[[Body], Any]] = {
 }
 
 
+def test_the_job_of_the_example_for_tensorflow_1_is_the_usual_one_with_a_claim_for_its_checkpoints() -> None:
+    claim, *objects = documents(manifests.TENSORFLOW1)
+    assert not any(problems(each) for each in (claim, *objects))
+    usual = documents("mpijob.yaml")
+    pod = {role: template["spec"] for role, template in manifests.pod_templates(usual[-1])}
+    launcher, worker = containers(pod["launcher"])["launcher"], containers(pod["worker"])["worker"]
+    for each in (launcher, worker):
+        each["image"] += "-tensorflow"
+    *options, python, _ = launcher["args"]
+    options[options.index("--min-np=1")] = "--min-np=2"
+    options.insert(options.index("--max-np=8") + 1, "--restart-from-scratch")
+    script = "examples/08-tensorflow1/train.py"
+    assert (manifests.FOLDER.parents[1] / script).exists()
+    launcher["args"] = [*options, python, f"/opt/hvd/share/hvd-elastic-ext/{script}", "2000", "/checkpoints"]
+    worker["volumeMounts"].append({"name": "checkpoints", "mountPath": "/checkpoints"})
+    named = {"claimName": claim["metadata"]["name"]}
+    pod["worker"]["volumes"].append({"name": "checkpoints", "persistentVolumeClaim": named})
+    assert objects == usual
+    settings = parse(launcher["args"], {})
+    assert settings.command[0] == "python"
+
+
 def launcher_of(job: Body) -> Body:
     return next(template["spec"] for role, template in manifests.pod_templates(job) if role == "launcher")
 

@@ -96,7 +96,8 @@ def test_the_package_carries_all_that_these_commands_look_for(monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "setuptools", fake)
     runpy.run_path(str(ROOT / "setup.py"))
     carried = {f"{folder}/{Path(name).name}": name for folder, names in told["data_files"] for name in names}
-    wanted = ["constraints.txt", "examples/01-digits/train.py"]
+    wanted = ["constraints.txt"]
+    wanted += [f"examples/{name}/train.py" for name in ("01-digits", "07-keras", "08-tensorflow1")]
     wanted += [f"docker/manifests/{file.name}" for file in MANIFESTS.glob("*.yaml")]
     wanted += ["docker/monitoring/alerts.yaml", "docker/monitoring/grafana.json"]
     wanted += [f"scripts/tooling/{file.name}" for file in (ROOT / "scripts/tooling").glob("*.py")]

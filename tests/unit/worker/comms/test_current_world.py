@@ -27,6 +27,8 @@ TORCHRUN = {"TORCHELASTIC_RUN_ID": "job", "WORLD_SIZE": "3"}
         (LaunchFacts(torchrun=True, horovod_launched=True), "horovod"),
         (LaunchFacts(torchrun=True, horovod_initialised=True), "horovod"),
         (LaunchFacts(mpi_size=3, mpi4py=True), "mpi"),
+        (LaunchFacts(mpi_size=3, mpi4py=True, for_tensorflow=True), "horovod"),
+        (LaunchFacts(torchrun=True, torch_described=True, for_tensorflow=True), "horovod"),
         (LaunchFacts(mpi_size=1, mpi4py=True), "mpi"),
         (LaunchFacts(mpi_size=3, mpi4py=True, horovod_launched=True), "horovod"),
         (LaunchFacts(mpi_size=3), "horovod"),
@@ -85,6 +87,15 @@ def refusal(size, environ):
 @pytest.mark.parametrize("environ", [MPIRUN, TORCHRUN, {"PMI_SIZE": "3"}])
 def test_a_horovod_world_of_one_beside_other_processes_is_refused_with_the_remedy(environ):
     assert re.fullmatch(r".*started 3 processes.*elastic\.init.*", refusal(1, environ))
+
+
+@pytest.mark.parametrize("environ", [MPIRUN, TORCHRUN])
+def test_one_of_tensorflow_is_told_of_the_launcher_since_only_horovod_averages_there(environ, monkeypatch):
+    monkeypatch.setattr(current_world, "FOR_TENSORFLOW", True)
+    told = refusal(1, environ)
+    assert "start it with hvd-elastic run" in told
+    assert "elastic.init" not in told
+    assert ("or build Horovod --with-mpi" in told) == (environ is MPIRUN)
 
 
 @pytest.mark.parametrize(
