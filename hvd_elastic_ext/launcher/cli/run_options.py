@@ -29,6 +29,8 @@ from hvd_elastic_ext.launcher.cli import horovodrun
 from hvd_elastic_ext.launcher.driver.options import JobOptions, ScaleOptions, world_limits
 from hvd_elastic_ext.launcher.exports.webhook import webhook_url
 from hvd_elastic_ext.launcher.job import finished_check
+from hvd_elastic_ext.launcher.membership.devices import devices_of
+from hvd_elastic_ext.launcher.membership.spares import parse_spares
 from hvd_elastic_ext.launcher.membership.world_change import parse_sizes
 from hvd_elastic_ext.launcher.options.program import LOCAL_NAMES, check_here, job_name, joins_itself, runnable
 from hvd_elastic_ext.launcher.options.settings import (
@@ -131,6 +133,7 @@ def _read(
     problem = horovodrun.why_not_elastic(args) or why_not_elastic(environ) or too_large(environ, args.command)
     if problem is not None:
         raise UsageError(problem)
+    args.names_devices = bool(devices_of(environ, {}))
     args.misplaced = None if ended else misplaced(args.command[1:], parser._option_string_actions)
     return _settings(args, hosts=_fixed_hosts(args), env=horovodrun.tuning_env(args))
 
@@ -285,6 +288,13 @@ def _of_hosts(add: Adders) -> None:
     add.option("--code", type=Path, metavar="DIR", help="do not use a host whose files in DIR differ from those here")
     add.switch("--send-code", help="send the files in that DIR, as they are at the start, to hosts where they differ")
     add.time("--settle", dest="settle_s", help="how long to wait for further newcomers (3)")
+    add.option(
+        "--spares",
+        type=parse_spares,
+        metavar="N|N%|auto",
+        help="processes ready to take the place of a lost one, at most; also a share of the world's size. auto: on "
+        "hosts beyond --max-np only (auto)",
+    )
     add.time("--standby-timeout", dest="standby_timeout_s", help="how long a newcomer may take to be ready (600)")
     add.time(
         "--wait-lines",

@@ -293,7 +293,7 @@ def plan(job: JobState) -> Plan:
     if job.before_exit.why is not None:
         return NOTHING
     now, agents, listed = job.now, job.roster.agents, job.fleet.hosts
-    needed = dict.fromkeys([seat.host for seat in job.wanted])
+    needed = dict.fromkeys([seat.host for seat in (*job.wanted, *job.spares)])
     missing = [name for name in needed if name not in agents]
     for name in missing:
         if (host := listed.get(name)) is not None:

@@ -19,6 +19,7 @@ from hvd_elastic_ext.launcher.driver.actions import NOTHING
 from hvd_elastic_ext.launcher.health import strikes
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.loopless import why_unjoined_failed
+from hvd_elastic_ext.launcher.membership import spares
 from hvd_elastic_ext.launcher.membership.host_list import follow_slots
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.membership.world_change import Stage
@@ -134,12 +135,13 @@ REFUSED: Final = ": exit code 2"
 
 
 def plan(job: JobState) -> Plan:
-    """Find the wanted seats."""
+    """Find the wanted seats, and among the others those of spares."""
     usable, with_notice = _usable(job), notices.by_agents(job)
     go = with_notice.keys() | job.scaling.leaving
     staying = [(host, slots) for host, slots in usable if host.name not in go] if go else usable
     follow_slots(job, staying)
-    job.wanted = seats(staying, job.options.limits, job.roster.taken, job.roster.commits.newest_hosts)
+    job.wanted = seats(spares.offers(job, staying), job.options.limits, job.roster.taken, job.roster.commits.newest_hosts)
+    spares.find(job, staying)
     return NOTHING
 
 

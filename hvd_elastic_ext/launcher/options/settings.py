@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core import durations
-from hvd_elastic_ext.core.engines import DEFAULT, ENGINES
+from hvd_elastic_ext.core.engines import DEFAULT, ENGINES, RESTARTING
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import MAX_SLOTS, HostSet
 from hvd_elastic_ext.core.notice_sources import AUTO, CLOUDS
@@ -320,6 +320,10 @@ def _of_engines(s: RunSettings) -> Checks:
         (
             s.preload == AUTO and engine != DEFAULT,
             f"{named} and --preload auto: only processes of Horovod's worlds can be forked; leave --preload out",
+        ),
+        (
+            engine in RESTARTING and s.options.spares.asked_for and s.options.spares.most(100) > 0,
+            f"{named} and --spares: each of its worlds has new processes, so none can wait; leave --spares out",
         ),
         (mpi and s.rsh == "pod", "--engine mpirun starts its ranks over ssh, which --rsh pod does without; use ssh"),
         (
