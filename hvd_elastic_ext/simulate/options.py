@@ -14,7 +14,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.option_parser import nearest
 from hvd_elastic_ext.launcher.checkpoints.schedule import AUTO, Durability, parse_checkpoint_every, parse_commit_every
 from hvd_elastic_ext.launcher.driver.options import JobOptions, ScaleOptions, world_limits
-from hvd_elastic_ext.launcher.membership.spares import SpareLimits, parse_spares
+from hvd_elastic_ext.launcher.membership.spares import ON_SURPLUS_HOSTS, parse_spares
 from hvd_elastic_ext.launcher.membership.world_change import parse_sizes
 from hvd_elastic_ext.launcher.options.settings import RunSettings, Sources
 from hvd_elastic_ext.simulate import supply
@@ -93,7 +93,7 @@ def settings(given: Mapping[str, Any], trace: Trace) -> RunSettings:
             allowed=() if sizes is None else parse_sizes(str(sizes)),
             settle_s=chosen.pop("settle_s", None),
         ),
-        spares=SpareLimits() if ready is None else parse_spares(str(ready)),
+        spares=ON_SURPLUS_HOSTS if ready is None else parse_spares(str(ready)),
         commit_every=None if commits is None else parse_commit_every(str(commits)),
         durability=_durability(given),
         scaling=None if scaling is None else ScaleOptions(str(scaling), acts=True),

@@ -63,7 +63,9 @@ def spared(trial: Trial) -> Values:
         killed = job.kill(victim).mono
 
         def step() -> float | None:
-            own = (stamp for stamp in job.stamps() if stamp.pid not in ranks)  # the others may end a step of the old world
+            own = (
+                stamp for stamp in job.stamps() if stamp.pid not in ranks
+            )  # the others may end a step of the old world
             first = steps.first_at(own, size=RANKS, after=killed)
             return None if first is None else first.mono
 

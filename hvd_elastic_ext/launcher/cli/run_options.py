@@ -38,7 +38,6 @@ from hvd_elastic_ext.launcher.options.settings import (
     NO_CLOUD,
     NOTICES_FROM,
     OUTPUT,
-    PRELOADS,
     CloudNotices,
     RunSettings,
     Sources,
@@ -258,11 +257,6 @@ def _of_the_job(add: Adders) -> None:
         "--engine",
         choices=ENGINES,
         help="what forms worlds: Horovod or torch in the same processes, torchrun or mpirun with new ones (horovod)",
-    )
-    add.option(
-        "--preload",
-        choices=PRELOADS,
-        help="auto: hosts keep an interpreter with the script's imports done, and fork it for new processes (off)",
     )
     add.switch("--adopt", help="run an unmodified hvd.elastic script with our State, sampler and loop")
     add.switch("--resume", help="continue the last run's journal and strikes, even if it has ended")

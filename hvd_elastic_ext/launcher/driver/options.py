@@ -9,7 +9,7 @@ from typing import Any
 from hvd_elastic_ext.core.engines import DEFAULT, RESTARTING
 from hvd_elastic_ext.launcher.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.health.ledger import DEFAULT_COOLDOWN_S
-from hvd_elastic_ext.launcher.membership.spares import SpareLimits
+from hvd_elastic_ext.launcher.membership.spares import ON_SURPLUS_HOSTS, SpareLimits
 from hvd_elastic_ext.launcher.membership.world_change import LISTED_S, SETTLE_S, WorldLimits
 
 
@@ -34,7 +34,7 @@ class JobOptions:
 
     limits: WorldLimits
     """``-np``, ``--min-np``, ``--max-np``, ``--allowed-sizes`` and ``--settle``: see :func:`world_limits`."""
-    spares: SpareLimits = SpareLimits()
+    spares: SpareLimits = ON_SURPLUS_HOSTS
     cooldown_s: tuple[float, float] = DEFAULT_COOLDOWN_S
     """Shortest and longest time without a host that failed: ``--blacklist-cooldown-range``."""
     heartbeat_timeout_s: float = 10.0
@@ -117,7 +117,7 @@ def from_json(data: Mapping[str, Any]) -> JobOptions:
         **{
             **data,
             "limits": limits,
-            "spares": SpareLimits(**data["spares"]) if "spares" in data else SpareLimits(),
+            "spares": SpareLimits(**data["spares"]) if "spares" in data else ON_SURPLUS_HOSTS,
             "cooldown_s": tuple(data["cooldown_s"]),
             "durability": None if how is None else Durability(**{**how, "every": Cadence(**how["every"])}),
             "commit_every": None if cadence is None else Cadence(**cadence),

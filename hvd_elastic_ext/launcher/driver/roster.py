@@ -73,8 +73,6 @@ class Agent:
     """Why it cannot report the load of its GPUs; "" if it can, or has none."""
     launch_ended: LaunchEnd | None = None
     """Its launch ended with an error while it was connected."""
-    warm: bool = False
-    """It has had a template, which was logged."""
 
 
 @dataclass(slots=True)

@@ -140,7 +140,9 @@ def plan(job: JobState) -> Plan:
     go = with_notice.keys() | job.scaling.leaving
     staying = [(host, slots) for host, slots in usable if host.name not in go] if go else usable
     follow_slots(job, staying)
-    job.wanted = seats(spares.offers(job, staying), job.options.limits, job.roster.taken, job.roster.commits.newest_hosts)
+    job.wanted = seats(
+        spares.offers(job, staying), job.options.limits, job.roster.taken, job.roster.commits.newest_hosts
+    )
     spares.find(job, staying)
     return NOTHING
 

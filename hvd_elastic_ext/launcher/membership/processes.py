@@ -39,8 +39,7 @@ def started(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
         return
     worker.started, worker.pid = True, pid
     place = {"rank": worker.planned, "local_rank": worker.local_rank}
-    warmly = {"warm": True} if news.get("warm") is True else {}
-    job.record("spawned", host=worker.seat.host, slot=worker.seat.slot, pid=worker.pid, **place, **warmly)
+    job.record("spawned", host=worker.seat.host, slot=worker.seat.slot, pid=worker.pid, **place)
 
 
 def parked(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
@@ -107,7 +106,7 @@ def _others(job: JobState, kept: frozenset[int]) -> list[Worker]:
 
 
 def _may_start(job: JobState) -> bool:
-    """Whether a process may start in a wanted seat, or as a spare. Usually all seats have one, or their hosts are not ready yet.
+    """Whether a process may start. Usually all seats have one, or their hosts are not ready yet.
 
     None starts in a job that has to end, not even while it makes its last checkpoint.
     """

@@ -56,6 +56,8 @@ class SpareLimits:
 
 BY_THEMSELVES: Final = "auto"
 """Value of ``--spares`` for spares on surplus hosts only."""
+ON_SURPLUS_HOSTS: Final = SpareLimits()
+"""The same: what holds without the option."""
 
 
 def parse_spares(text: str) -> SpareLimits:
@@ -63,7 +65,7 @@ def parse_spares(text: str) -> SpareLimits:
     word = text.strip()
     digits = word.removesuffix("%")
     if word == BY_THEMSELVES:
-        return SpareLimits()
+        return ON_SURPLUS_HOSTS
     if not (digits.isascii() and digits.isdecimal()):
         raise UsageError(f"--spares {text!r}: write a number, such as 1 or 0, a share such as 10%, or {BY_THEMSELVES}")
     return SpareLimits(percent=float(digits)) if word.endswith("%") else SpareLimits(number=int(digits))

@@ -86,9 +86,6 @@ OUTPUT = "output"
 NO_CLOUD = "none"
 NOTICES_FROM = (NO_CLOUD, AUTO, *CLOUDS)
 """Values of ``--notices-from``: clouds that may tell hosts that they are taken back."""
-OFF = "off"
-PRELOADS = (AUTO, OFF)
-"""Values of ``--preload``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +138,6 @@ class RunSettings:
     state_dir: Path = Path()
     heartbeat_interval_s: float = 1.0
     adopt: bool = False
-    preload: str = OFF
     max_wait_s: float | None = None
     """The longest sleep; None: no limit."""
     releases: ReleaseLimits | None = None
@@ -316,10 +312,6 @@ def _of_engines(s: RunSettings) -> Checks:
         (
             s.adopt and engine != DEFAULT,
             f"{named} and --adopt: only Horovod's scripts can be adopted; call elastic.init() in the script instead",
-        ),
-        (
-            s.preload == AUTO and engine != DEFAULT,
-            f"{named} and --preload auto: only processes of Horovod's worlds can be forked; leave --preload out",
         ),
         (
             engine in RESTARTING and s.options.spares.asked_for and s.options.spares.most(100) > 0,

@@ -162,7 +162,7 @@ def tensorflow(module: Any) -> None:
 
         fence_horovod()
         process = standby.current()
-        process.step_timer = StepTimer(process.link.status, report=process.report_first_step)
+        process.step_timer = StepTimer(process.link.status, report=process.link.send)
         if not hasattr(module, "BroadcastGlobalVariablesHook"):
             module.BroadcastGlobalVariablesHook = _broadcast_hook(module)
     if os.environ.get(ADOPT) == "1":
@@ -472,7 +472,7 @@ def _time_steps(mpi_ops: Any) -> None:
 
     process = standby.current()
     on_step = _tell_if_alone() if mpi_ops is not None else lambda: None
-    timer = StepTimer(process.link.status, report=process.report_first_step, on_step=on_step)
+    timer = StepTimer(process.link.status, report=process.link.send, on_step=on_step)
     process.step_timer = timer
     if mpi_ops is not None:
         mpi_ops.mpi_lib.around_wait = timer.waiting

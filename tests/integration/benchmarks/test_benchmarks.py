@@ -29,7 +29,7 @@ TWINS = {
 }
 """Cases that another one measures with the same code and other sizes."""
 TESTED_ELSEWHERE = {"spare-recovery", "successor", "torch-stop", "torch-join-dies"}
-"""Cases that wait long for what a test of their own tries: ``test_spares.py``, ``test_warm_starts.py``,
+"""Cases that wait long for what a test of their own tries: ``test_spares.py``, ``test_run.py``,
 ``test_torch_in_place.py``."""
 MISSING = ("needs a GPU", "needs chromium", "needs torchft")
 

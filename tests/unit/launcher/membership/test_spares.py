@@ -103,7 +103,7 @@ def test_the_option_is_read(text: str, limits: SpareLimits) -> None:
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "many", "%", "٣", "10 %"])
 def test_any_other_text_is_refused_in_one_line_that_says_what_to_write(text: str) -> None:
-    with pytest.raises(UsageError, match="--spares .*write a number, such as 1 or 0, a share such as 10%, or auto"):
+    with pytest.raises(UsageError, match=r"--spares .*write a number, such as 1 or 0, a share such as 10%, or auto"):
         parse_spares(text)
 
 

@@ -35,7 +35,9 @@ ALONE_S: Final = 200.0
 """If nothing is repaired, the job trains or has ended after these seconds: ``--elastic-timeout`` is 120 s."""
 
 
-UNDISTURBED: Final = frozenset({"hosts", "leave", "calls", "prologue", "well", "store", "disk", "wait", "most", "spares"})
+UNDISTURBED: Final = frozenset(
+    {"hosts", "leave", "calls", "prologue", "well", "store", "disk", "wait", "most", "spares"}
+)
 """If nothing else happens, and the first list is the only one, training is done when all ranks have left together."""
 CERTAIN: Final = frozenset({"brittle", "prologue", "hosts", "bad", "crash", "kill", "block", "clear", "well", "store"})
 """Events after which it is certain which end of a process follows from which."""

@@ -6,6 +6,7 @@ plays many more.
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 
@@ -19,7 +20,7 @@ from hvd_elastic_ext.launcher.membership import prologue as prologue_planner
 from hvd_elastic_ext.launcher.membership.calls import Calls
 from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
 from tests.unit.launcher.model.history import History, drawn, failing, script
-from tests.unit.launcher.model.play import Failure, play
+from tests.unit.launcher.model.play import Failure, Play, play, quiet
 from tests.unit.launcher.model.search import FIRST, by_seeds
 from tests.unit.launcher.model.short import Cluster
 from tests.unit.launcher.model.test_found import FOUND
