@@ -511,8 +511,8 @@ EVENTS: Final[Mapping[str, EventKind]] = {
             "(null: no step is known of), lost_because (it continues behind a reported commit: its holders, and why "
             "they could not send it), without (at the start: what --min-np does not wait for, and why), slots_before "
             "(of hosts that stay in it with more or fewer slots), slots_added, slots_removed, slots_failed (by host, "
-            "the numbers of its slots; of hosts of which others stay), spares (that were called in), call (the training call, from the "
-            "second one on)",
+            "the numbers of its slots; of hosts of which others stay), spares (that were called in), call (the "
+            "training call, from the second one on)",
             line=_resized,
             notify=Notification("lost_steps", _lost_steps, _words("{cause}")),
             counts=(

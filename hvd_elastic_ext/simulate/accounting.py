@@ -107,14 +107,15 @@ class Accounts(Observer):
             slot_seconds["below_min"] += rest
         else:
             waits, boots = sum(states[name] for name in WAITS), states["booting"]
-            spares = min(waits, self.spares)
-            waits -= spares
-            none = self.slots - training - waits - boots - spares
-            boots += min(none, self.missing)
-            slot_seconds["resize"] += waits * passed
-            slot_seconds["boot"] += boots * passed
-            slot_seconds["spare"] += spares * passed
-            slot_seconds["unused"] += (self.slots - training - waits - boots - spares) * passed
+            left = self.slots - training  # spares in extra seats take no slot
+            parts = {"resize": max(0, waits - self.spares), "boot": boots, "spare": min(waits, self.spares)}
+            for name, wanted in parts.items():
+                parts[name] = min(wanted, left)
+                left -= parts[name]
+            parts["boot"] += min(left, self.missing)
+            left -= min(left, self.missing)
+            for name, count in (*parts.items(), ("unused", left)):
+                slot_seconds[name] += count * passed
 
     def close(self) -> None:
         """Account for the remaining time. Raises :class:`Miscounted` if the parts are not the whole."""

@@ -33,10 +33,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-_NEARNESS: Final[Mapping[Stage | None, int]] = {Stage.LIVE: 0, Stage.PARKED: 1, Stage.BOOTING: 2, None: 3}
-"""How near to the world the process of a seat is: the lowest first."""
-
-
 @lru_cache(maxsize=1 << 16)
 def _seats(host: str, slots: tuple[int, ...]) -> tuple[Seat, ...]:
     """The seats of one host. They are the same objects for each list, because they are keys of many tables."""
@@ -66,7 +62,7 @@ def seats(
     def preference(offer: tuple[Host, Seat]) -> tuple[bool, int]:
         """The lowest value is chosen first; of equal ones, the most senior seat."""
         host, seat = offer
-        return host.name not in needed, _NEARNESS[stages.get(seat)]
+        return host.name not in needed, spares.NEARNESS[stages.get(seat)]
 
     first = sorted(((host, Seat(host.name, slot)) for host, slots in hosts for slot in slots), key=preference)
     chosen = frozenset(seat for _, seat in first[:size])

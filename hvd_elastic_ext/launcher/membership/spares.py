@@ -113,7 +113,8 @@ class HostSeats(NamedTuple):
     """Its slots have devices."""
 
 
-_NEARNESS: Final[Mapping[Stage | None, int]] = {Stage.LIVE: 0, Stage.PARKED: 1, Stage.BOOTING: 2, None: 3}
+NEARNESS: Final[Mapping[Stage | None, int]] = {Stage.LIVE: 0, Stage.PARKED: 1, Stage.BOOTING: 2, None: 3}
+"""How near to the world the process of a seat is: the lowest first."""
 
 
 def offered(host: HostSeats) -> tuple[int, ...]:
@@ -125,10 +126,10 @@ def offered(host: HostSeats) -> tuple[int, ...]:
     extra = [number for number in host.taken if number >= host.slots and number not in host.blocked]
     if not extra:
         return tuple(host.usable)
-    every = sorted([*host.usable, *extra], key=lambda number: (_NEARNESS[host.taken.get(number)], number))
+    every = sorted([*host.usable, *extra], key=lambda number: (NEARNESS[host.taken.get(number)], number))
     if not host.devices:
         trains = sum(host.taken.get(number) is Stage.LIVE for number in every)
-        return tuple(sorted(every[: max(trains, host.slots - len(host.barred))]))
+        return tuple(sorted(every[: min(host.slots, max(trains, host.slots - len(host.barred)))]))
     barred = {slot_of(number, host.slots) for number in host.barred}
     found = dict[int, int]()
     for number in every:
@@ -183,7 +184,7 @@ def choose(facts: SpareFacts, limits: SpareLimits) -> tuple[Seat, ...]:
         and (limits.asked_for or seat.host not in hosts or (seat in facts.before and seat in facts.taken))
     ]
     offers = [seat for seat in offers if facts.taken.get(seat) is not Stage.LIVE]  # a former member; it ends
-    offers.sort(key=lambda seat: _NEARNESS[facts.taken.get(seat)])
+    offers.sort(key=lambda seat: NEARNESS[facts.taken.get(seat)])
     return tuple(offers[: limits.most(len(facts.wanted))])
 
 

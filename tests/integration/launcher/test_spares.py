@@ -21,10 +21,10 @@ def ready_spare(launched: Launched, size: int) -> Record:
     return launched.events("spawned")[-1]
 
 
-def kill_a_member(launched: Launched, spare: Record) -> Record:
-    """Kill the newest member; return the line of the world that follows, once it trains."""
-    member = next(each for each in reversed(launched.events("spawned")) if each.get("pid") != spare.get("pid"))
-    os.kill(member.get("pid"), signal.SIGKILL)
+def kill(launched: Launched, host: str, slot: int, *, spare: Record) -> Record:
+    """Kill a member; return the line of the world that follows, once it trains."""
+    started = {(each.get("host"), each.get("slot")): each.get("pid") for each in launched.events("spawned")}
+    os.kill(started[host, slot], signal.SIGKILL)
     launched.wait_for("the next world", lambda: len(launched.events("resized")) > 1)
     launched.wait_for_steps(3)
     (_, world) = launched.events("resized")
@@ -43,7 +43,7 @@ def test_a_killed_worker_is_replaced_by_the_spare_of_a_surplus_host(launched: La
         spare = ready_spare(launched, 3)
         assert (spare.get("host"), spare.get("slot")) == ("127.0.0.3", 0)
         assert "spares: 1 ready" in ask("status", "spared").out
-        world = kill_a_member(launched, spare)
+        world = kill(launched, "127.0.0.2", 0, spare=spare)
         assert world.get("hosts") == {"localhost": 2, "127.0.0.3": 1}
         launched.wait_for("the next spare", lambda: len(launched.events("spawned")) == 5)
         assert launched.events("spawned")[-1].get("host") == "127.0.0.2"
@@ -59,7 +59,7 @@ def test_a_killed_worker_is_replaced_by_a_spare_in_an_extra_seat_of_its_host(lau
     with launched.run(*options, sys.executable, COUNTER) as process:
         spare = ready_spare(launched, 3)
         assert spare.get("slot") == 3
-        kill_a_member(launched, spare)
+        kill(launched, "localhost", 2, spare=spare)
         launched.wait_for("its slot as the next spare", lambda: len(launched.events("spawned")) == 5)
         assert launched.events("spawned")[-1].get("slot") == 2
         launched.wait_for("more steps", lambda: launched.steps_at(3) > 20)

@@ -258,6 +258,7 @@ LIVE, PARKED, BOOTING = Stage.LIVE, Stage.PARKED, Stage.BOOTING
         "a blocked seat is not used": (host(2, "1", {1: LIVE, 2: PARKED}, blocked=(2,)), (1,)),
         "nor any in place of a barred slot": (host(2, "1", {1: LIVE, 2: PARKED}, barred=(0,)), (1,)),
         "a member stays though a spare is barred": (host(2, "01", {0: LIVE, 1: LIVE, 3: PARKED}, barred=(2,)), (0, 1)),
+        "a host that has fewer slots now has fewer members": (host(1, "0", {0: LIVE, 1: LIVE}), (0,)),
         "with devices it stands for one slot": (host(2, "0", {0: LIVE, 2: PARKED}, devices=True), (0,)),
         "and for that one it comes in": (host(2, "1", {1: LIVE, 2: PARKED}, devices=True), (1, 2)),
         "the second for the second": (host(2, "0", {0: LIVE, 2: PARKED, 3: PARKED}, devices=True), (0, 3)),
