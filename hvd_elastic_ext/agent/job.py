@@ -120,11 +120,6 @@ class JoinedJob:
         return hmac.digest(self._key, b"transfer" + transfer.encode(), "sha256").hex()
 
     @property
-    def preloads(self) -> bool:
-        """Whether processes may start from an interpreter with the script's imports done."""
-        return self._options.preload
-
-    @property
     def names(self) -> tuple[str, str]:
         """The names of the job and of this host."""
         return self._order.job, self._order.host

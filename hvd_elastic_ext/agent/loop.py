@@ -39,7 +39,6 @@ from hvd_elastic_ext.agent.slots.process import OutOfMemory
 from hvd_elastic_ext.agent.slots.rendezvous import WorldKeys
 from hvd_elastic_ext.agent.slots.slot import Slot
 from hvd_elastic_ext.agent.slots.supervisor import STOP_SIGNALS
-from hvd_elastic_ext.agent.slots.warm_starts import WarmStarts
 from hvd_elastic_ext.agent.slots.worker_link import released
 from hvd_elastic_ext.core.messages.slot_protocol import NOT_STARTED
 from hvd_elastic_ext.io import file_limits, process_tree
@@ -87,7 +86,6 @@ class Agent(DescriptorLoop):
         self._lines = Lines(MAX_LINE)
         self.memory = OutOfMemory()
         self.keys = WorldKeys()
-        self.warm = WarmStarts(self)
         self.helpers = Helpers(self)
         self.stdin = stdin
         self._slots: dict[int, Slot] = {}
@@ -138,7 +136,7 @@ class Agent(DescriptorLoop):
             self.warn(problem)
 
     def lost_supervisor(self) -> None:
-        """Note that a supervisor or the template was killed: its processes, now the agent's children, must end."""
+        """Note that a supervisor was killed: its processes, now the agent's children, must end."""
         self._strays = self._strays or process_tree.Strays(self._clock())
 
     # --- what a joined job needs: see job.py --------------------------------------------------
@@ -166,7 +164,6 @@ class Agent(DescriptorLoop):
         """Allow starts again, for a new launcher."""
         if not self.ending:
             self._finishing, self._rested_at = False, None
-            self.warm.try_again()
 
     def order(self, entry: dict[str, Any]) -> None:
         """Execute an order of the launcher."""
@@ -194,7 +191,6 @@ class Agent(DescriptorLoop):
                 self._sweep()
         finally:
             self.helpers.kill()
-            self.warm.end(REAP_S)
             self.helpers.end(REAP_S)
             if self._job is not None:
                 self._job.close()
@@ -238,11 +234,6 @@ class Agent(DescriptorLoop):
             self._slots[number].pass_barrier()
         if self._end_at is not None and now >= self._end_at:
             self.end_all("the time after the notice is over")
-        preloads = self._job is not None and self._job.preloads and not self._finishing
-        if preloads:
-            self.warm.look((number, slot.example) for number, slot in self._slots.items() if not slot.at_rest)
-        else:
-            self.warm.close()
         self._send_heartbeats(now)
         if self._job is not None:
             self._job.tick()
@@ -367,7 +358,7 @@ class Agent(DescriptorLoop):
         self._finishing, self._commits_needed, self._end_at = True, holds, self._clock() + grace_s
 
     def _reap(self) -> None:
-        """Reap supervisors, helpers and the template, and the processes of killed supervisors."""
+        """Reap supervisors and helpers, and the processes of killed supervisors."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -377,7 +368,6 @@ class Agent(DescriptorLoop):
                 return
             code = os.waitstatus_to_exitcode(status)
             self.helpers.reaped(pid, code)
-            self.warm.reaped(pid, code)
             for slot in self._slots.values():
                 slot.reaped(pid, code)
 
@@ -386,7 +376,7 @@ class Agent(DescriptorLoop):
         if self._strays is not None:
             self._reap()
             supervisors = [slot.supervisor for slot in self._slots.values() if slot.supervisor is not None]
-            supervisors += [pid for pid in (self.helpers.pid, self.warm.pid) if pid is not None]
+            supervisors += [] if self.helpers.pid is None else [self.helpers.pid]
             if self._strays.gone(self._clock(), supervisors, warn=self.warn):
                 self._strays = None
                 for slot in list(self._slots.values()):

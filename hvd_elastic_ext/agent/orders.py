@@ -158,8 +158,6 @@ class Options(NamedTuple):
     """ADDRESS:PORT at which the agent answers Prometheus; None: nowhere."""
     observe: bool = False
     """Whether the agent reports the load of its host."""
-    preload: bool = False
-    """Whether the agent keeps an interpreter with the script's imports done, and forks it for new processes."""
 
 
 class Welcome(NamedTuple):
@@ -224,7 +222,6 @@ def _options(fields: Fields) -> Options:
         notice_file=fields.text("notice_file"),
         metrics=fields.text("metrics"),
         observe=fields.flag("observe"),
-        preload=fields.flag("preload"),
     )
 
 

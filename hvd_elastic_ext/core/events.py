@@ -287,6 +287,8 @@ def _resized(fields: Fields) -> str:
         parts.append(f"steps lost: {lost}")
     if because := fields.get("lost_because"):
         parts.append(because)
+    if called_in := fields.get("spares"):
+        parts.append(f"spare called in: {', '.join(called_in)}")
     if without := fields.get("without"):
         parts.append(f"--min-np lets it start without {', '.join(without)}")
     return "; ".join(parts)
@@ -302,7 +304,8 @@ def _exited(fields: Fields) -> str:
 
 def _standby(fields: Fields) -> str:
     beside = " beside the training" if fields.get("trains", True) else ""
-    return f"{_place(fields)} starts a process{beside}"
+    what = "a spare" if fields.get("spare") else "a process"
+    return f"{_place(fields)} starts {what}{beside}"
 
 
 def _place(fields: Fields) -> str:
@@ -503,14 +506,14 @@ EVENTS: Final[Mapping[str, EventKind]] = {
         EventKind(
             "spawned",
             "a worker is started",
-            "host, slot, pid, where it is planned: rank, local_rank, and warm if its imports were done before "
-            "(--preload)",
+            "host, slot, pid, where it is planned: rank, local_rank",
             row=_never,
         ),
         EventKind(
             "standby",
             "workers of a newcomer start in standby, without interrupting anyone",
-            "host, slot, trains (false: the world has lost a member, and nothing trains meanwhile)",
+            "host, slot, trains (false: the world has lost a member, and nothing trains meanwhile), spare (true: it "
+            "waits until another one is lost)",
             line=_standby,
             row=_never,
         ),
@@ -522,8 +525,8 @@ EVENTS: Final[Mapping[str, EventKind]] = {
             "(null: no step is known of), lost_because (it continues behind a reported commit: its holders, and why "
             "they could not send it), without (at the start: what --min-np does not wait for, and why), slots_before "
             "(of hosts that stay in it with more or fewer slots), slots_added, slots_removed, slots_failed (by host, "
-            "the numbers of its slots; of hosts of which others stay), call (the training call, from the second one "
-            "on)",
+            "the numbers of its slots; of hosts of which others stay), spares (that were called in), call (the "
+            "training call, from the second one on)",
             line=_resized,
             notify=Notification("lost_steps", _lost_steps, _words("{cause}")),
             counts=(

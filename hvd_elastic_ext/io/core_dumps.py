@@ -15,11 +15,6 @@ def forbid() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, _usual[1]))
 
 
-def usual() -> tuple[int, int] | None:
-    """Return the soft and hard limit before :func:`forbid`; None if that was not called."""
-    return _usual
-
-
 def allow(pid: int = 0) -> None:
     """Restore the limit before :func:`forbid` in a child or in this process. Raises ``OSError`` if the process has
     ended."""

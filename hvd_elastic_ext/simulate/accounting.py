@@ -22,6 +22,7 @@ CATEGORIES: Final = {
     "checkpoint": "commits, and slower steps while checkpoints are written",
     "resize": "ready processes that wait for their world",
     "boot": "agents and processes that start",
+    "spare": "processes that are ready to take the place of a lost one",
     "below_min": "fewer slots than training needs",
     "asleep": "the job sleeps",
     "uneven": "faster hosts wait for slower ones",
@@ -60,6 +61,8 @@ class Accounts(Observer):
     published: int = 0
     missing: int = 0
     """Wanted processes that are not started."""
+    spares: int = 0
+    """Ready processes that no world needs."""
     away: set[str] = field(default_factory=set)
     """Hosts that have vanished, whose processes do not count."""
     worlds: int = 0
@@ -104,11 +107,15 @@ class Accounts(Observer):
             slot_seconds["below_min"] += rest
         else:
             waits, boots = sum(states[name] for name in WAITS), states["booting"]
-            none = self.slots - training - waits - boots
-            boots += min(none, self.missing)
-            slot_seconds["resize"] += waits * passed
-            slot_seconds["boot"] += boots * passed
-            slot_seconds["unused"] += (self.slots - training - waits - boots) * passed
+            left = self.slots - training  # spares in extra seats take no slot
+            parts = {"resize": max(0, waits - self.spares), "boot": boots, "spare": min(waits, self.spares)}
+            for name, wanted in parts.items():
+                parts[name] = min(wanted, left)
+                left -= parts[name]
+            parts["boot"] += min(left, self.missing)
+            left -= min(left, self.missing)
+            for name, count in (*parts.items(), ("unused", left)):
+                slot_seconds[name] += count * passed
 
     def close(self) -> None:
         """Account for the remaining time. Raises :class:`Miscounted` if the parts are not the whole."""

@@ -17,6 +17,7 @@ from hvd_elastic_ext.core.journal import Sink
 from hvd_elastic_ext.launcher.driver.events import Observed, Scaled
 from hvd_elastic_ext.launcher.folder.state_json import Saved, saved_of
 from hvd_elastic_ext.launcher.job.job import pause_before_restart
+from hvd_elastic_ext.launcher.membership import spares
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.sleep import sleep_policy
 from hvd_elastic_ext.launcher.sleep.sleep_policy import SleepAction, SleepFacts
@@ -186,10 +187,11 @@ class _Job:
         if self._accounts.worlds == 1:
             self._cluster.boot_s = dict(self._trace.boots)  # later starts find a warm cache
         job = launcher.driver.job
-        missing = max(0, len(job.wanted) - len(job.roster.workers))
-        if missing != self._accounts.missing:
+        missing = max(0, len(job.wanted) + len(job.spares) - len(job.roster.workers))
+        ready = spares.counted(job).ready if job.spares else 0
+        if (missing, ready) != (self._accounts.missing, self._accounts.spares):
             self._accounts.count()
-            self._accounts.missing = missing
+            self._accounts.missing, self._accounts.spares = missing, ready
         return launcher.driver.over
 
     # --- hosts

@@ -123,7 +123,6 @@ _KNOWN: Final[Mapping[str, Callable[[object], bool]]] = {
     "host": _is_host,
     "hosts": _are_slots,
     "cause": lambda value: isinstance(value, str),
-    "warm": lambda value: isinstance(value, bool),
     "failed": lambda value: isinstance(value, dict),
 }
 """The fields that are read here, and what they must be."""
@@ -246,14 +245,13 @@ class _Boot(NamedTuple):
 
 
 def _starts(records: Sequence[Record]) -> Iterator[_Boot]:
-    """Yield the starts of processes, except those with imports done ahead."""
+    """Yield the starts of processes."""
     begun, late = dict[tuple[Any, Any], tuple[float, bool]](), False
     for each in _of(records, "spawned", "parked", "resized"):
         seat = (each.get("host"), each.get("slot"))
         late = late or each.event == "resized"
         if each.event == "spawned":
-            begun.pop(seat, None)
-            begun |= {} if each.get("warm") else {seat: (each.mono, late)}
+            begun[seat] = (each.mono, late)
         elif seat in begun:
             at, later = begun.pop(seat)
             yield _Boot(str(seat[0]), each.mono - at, later)

@@ -14,6 +14,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.option_parser import nearest
 from hvd_elastic_ext.launcher.checkpoints.schedule import AUTO, Durability, parse_checkpoint_every, parse_commit_every
 from hvd_elastic_ext.launcher.driver.options import JobOptions, ScaleOptions, world_limits
+from hvd_elastic_ext.launcher.membership.spares import ON_SURPLUS_HOSTS, parse_spares
 from hvd_elastic_ext.launcher.membership.world_change import parse_sizes
 from hvd_elastic_ext.launcher.options.settings import RunSettings, Sources
 from hvd_elastic_ext.simulate import supply
@@ -37,7 +38,7 @@ FLAGS: Final = {
 }
 """Options whose names differ from their fields."""
 CHOICES: Final = {"below_min": ("wait", "sleep", "fail"), "restart_policy": ("Never", "OnFailure")}
-OWN: Final = ("checkpoint_every", "commit_every", "allowed_sizes", "autoscale")
+OWN: Final = ("checkpoint_every", "commit_every", "allowed_sizes", "autoscale", "spares")
 
 
 def flags_of(field: str) -> tuple[str, ...]:
@@ -57,6 +58,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--checkpoint-every", metavar=f"auto|N|{durations.METAVAR}|notice")
     group.add_argument("--commit-every", metavar="auto|N")
     group.add_argument("--allowed-sizes", metavar="N,N,…")
+    group.add_argument("--spares", metavar="N|N%|auto")
     group.add_argument(
         "--autoscale", metavar="POLICY", help="the job asks for hosts of the trace; see docs/autoscale.md"
     )
@@ -82,7 +84,7 @@ def settings(given: Mapping[str, Any], trace: Trace) -> RunSettings:
         supply.check(str(scaling))
         chosen.setdefault("max_num_proc", sum(trace.slots.values()))
     sizes = given.get("allowed_sizes")
-    commits = given.get("commit_every")
+    commits, ready = given.get("commit_every"), given.get("spares")
     options = JobOptions(
         world_limits(
             start,
@@ -91,6 +93,7 @@ def settings(given: Mapping[str, Any], trace: Trace) -> RunSettings:
             allowed=() if sizes is None else parse_sizes(str(sizes)),
             settle_s=chosen.pop("settle_s", None),
         ),
+        spares=ON_SURPLUS_HOSTS if ready is None else parse_spares(str(ready)),
         commit_every=None if commits is None else parse_commit_every(str(commits)),
         durability=_durability(given),
         scaling=None if scaling is None else ScaleOptions(str(scaling), acts=True),

@@ -1,7 +1,7 @@
 """One slot: its commit memory, its training process, and their connections with the agent.
 
 Belongs here: starting and ending a training process, its output, its link, its rendezvous proxy; what the slots of a
-host share of these (warm starts, keys of a world, barriers before one).
+host share of these (keys of a world, barriers before one).
 
 Never here: the launcher.
 
@@ -9,6 +9,5 @@ Never here: the launcher.
 
     slot ─┬─ commit_memory
           ├─ process ───── supervisor     (a process of its own)
-          ├─ warm_starts ─────┘
           └─ worker_link ─ rendezvous
 """

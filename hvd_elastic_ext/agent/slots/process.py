@@ -25,8 +25,6 @@ class Run:
     def __init__(self, supervisor: int, down: int, up: int, outputs: Outputs) -> None:
         self.supervisor = supervisor
         """Process number of the supervisor."""
-        self.warm = False
-        """Whether it was forked from the template."""
         self.down = down
         """The pipe with orders to the supervisor."""
         self.up = up
@@ -59,17 +57,8 @@ class Run:
             os.write(self.down, to_text({"stop": grace_s}).encode() + b"\n")
 
 
-Fork = Callable[[Start, Inheritance, SupervisorPipes], int | None]
-"""A function that lets another process fork a supervisor. It returns its process number, or None if that fails."""
-
-
-def begin(
-    loop: EventLoop, order: Start, inheritance: Inheritance, *, warm: Fork, written: Callable[[str, str], None]
-) -> Run:
-    """Start the supervisor of a new process, if possible from the template; ``written`` gets its output.
-
-    Raises ``OSError``.
-    """
+def begin(loop: EventLoop, order: Start, inheritance: Inheritance, *, written: Callable[[str, str], None]) -> Run:
+    """Start the supervisor of a new process; ``written`` gets its output. Raises ``OSError``."""
     with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
 
         def pipe(*, inward: bool) -> tuple[int, int]:
@@ -84,17 +73,14 @@ def begin(
         streams = {name: pipe(inward=True) for name in names}
         ends = [streams[name][1] if streams else 2 for name in ("stdout", "stderr")]
         pipes = SupervisorPipes(down_reader, up_writer, *ends)
-        warm_supervisor = warm(order, inheritance, pipes)
-        supervisor = process_tree.fork() if warm_supervisor is None else warm_supervisor
+        supervisor = process_tree.fork()
         if supervisor == 0:
             _be_supervisor(order, inheritance, pipes)
         for reader, _ in streams.values():
             os.set_blocking(reader, False)
         outputs = Outputs(loop, {reader: name for name, (reader, _) in streams.items()}, tell=written)
         ours.pop_all()
-        run = Run(supervisor, down, up, outputs)
-        run.warm = warm_supervisor is not None
-        return run
+        return Run(supervisor, down, up, outputs)
 
 
 def _be_supervisor(order: Start, inheritance: Inheritance, pipes: SupervisorPipes) -> NoReturn:

@@ -17,7 +17,6 @@ from hvd_elastic_ext.agent.orders import COMMITS, AnswerQuestion, Forget, Kill, 
 from hvd_elastic_ext.agent.slots.commit_memory import CommitMemory
 from hvd_elastic_ext.agent.slots.process import OutOfMemory, Run, begin
 from hvd_elastic_ext.agent.slots.supervisor import Inheritance
-from hvd_elastic_ext.agent.slots.warm_starts import Example, WarmStarts
 from hvd_elastic_ext.agent.slots.worker_link import UNKNOWN, LinkServices, Standing, WorkerLink
 from hvd_elastic_ext.core.messages.slot_protocol import NOT_STARTED
 
@@ -31,7 +30,6 @@ class AgentServices(LinkServices, Protocol):
 
     memory: OutOfMemory
     stdin: int | None
-    warm: WarmStarts
 
     def lost_supervisor(self) -> None: ...
 
@@ -77,16 +75,6 @@ class Slot:
         """Whether its process runs and is in a world; without a link, whether it may be in one."""
         alive = self._run is not None and self._run.code is None
         return alive and (self.worker_link is None or self.worker_link.worker.generation is not None)
-
-    @property
-    def example(self) -> Example | None:
-        """Its process with that process's known imports; None without a link, or if the process does not train."""
-        run, link = self._run, self.worker_link
-        if run is None or run.pid is None or link is None or not self.trains:
-            return None
-        worker = link.worker
-        beat = worker.heartbeat or {}
-        return Example(self._order, run.pid, worker.imports, (self.life, worker.generation), beat.get("step"))
 
     @property
     def grace_s(self) -> float:
@@ -243,7 +231,7 @@ class Slot:
         killed = self._agent.memory.count()
         try:
             inheritance = self._inheritance()
-            self._run = begin(self._agent, self._order, inheritance, warm=self._agent.warm.fork, written=self._written)
+            self._run = begin(self._agent, self._order, inheritance, written=self._written)
         except OSError as error:
             if self.worker_link is not None:
                 self.worker_link.end_of_life()
@@ -290,7 +278,7 @@ class Slot:
     def _take(self, run: Run, news: dict[str, Any]) -> None:
         if "started" in news:
             run.pid = news["started"]
-            self._tell("started", pid=run.pid, **({"warm": True} if run.warm else {}))
+            self._tell("started", pid=run.pid)
             run.outputs.listen()  # only now: the report of the start comes before all output
             if self.worker_link is not None:
                 self.worker_link.listen()

@@ -68,15 +68,6 @@ def supervise(order: Start, inheritance: Inheritance, pipes: SupervisorPipes) ->
     supervisor.tell(left=left)
 
 
-def supervise_started(pid: int, pipes: SupervisorPipes, *, grace_s: float) -> None:
-    """Supervise a process that this process has forked before it became a supervisor."""
-    wake = signals_as_bytes((*STOP_SIGNALS, signal.SIGCHLD))
-    os.setsid()
-    supervisor = Supervisor(pipes, wake=wake, grace_s=grace_s)
-    supervisor.take(Started(pid))
-    supervisor.tell(left=supervisor.wait_for_end())
-
-
 def report_defect(up: int, error: BaseException) -> None:
     """Report an error of the supervisor itself."""
     with contextlib.suppress(OSError):
@@ -95,14 +86,6 @@ def why_not_started(error: Exception, program: str) -> tuple[str, str]:
     return reason, remedy
 
 
-class Started:
-    """A training process that was forked."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.returncode: int | None = None
-
-
 class Supervisor:
     """See the module's docstring."""
 
@@ -111,7 +94,7 @@ class Supervisor:
         self._pipes = pipes
         self._wake = wake
         self._orders = Lines(CHUNK)
-        self._process: subprocess.Popen[bytes] | Started
+        self._process: subprocess.Popen[bytes]
         self._deadline: float | None = None
         self._asked: set[int] | None = None
         self._asked_all = False
@@ -123,11 +106,6 @@ class Supervisor:
             os.write(self._pipes.up, to_text(news).encode() + b"\n")
         except BrokenPipeError:
             return
-
-    def take(self, process: subprocess.Popen[bytes] | Started) -> None:
-        """Supervise ``process``, which has started."""
-        self._process = process
-        self.tell(started=process.pid)
 
     def start(self, order: Start, inheritance: Inheritance) -> bool:
         """Start the training process. Return False, and report why, if that fails."""
@@ -146,7 +124,8 @@ class Supervisor:
             if inheritance.stdin is not None:
                 os.close(inheritance.stdin)
             redirect_to_null()
-        self.take(process)
+        self._process = process
+        self.tell(started=process.pid)
         return True
 
     def _popen(self, order: Start, inheritance: Inheritance) -> subprocess.Popen[bytes]:
@@ -276,13 +255,3 @@ def environment(order: Start, inheritance: Inheritance) -> dict[str, str]:
         environment[LINK] = str(inheritance.link)
         environment[RENDEZVOUS_PORT] = str(inheritance.proxy)
     return environment
-
-
-if __name__ == "__main__":
-    training_process, down, up = map(int, sys.argv[1:4])
-    try:
-        supervise_started(training_process, SupervisorPipes(down, up, 1, 2), grace_s=float(sys.argv[4]))
-    except BaseException as error:  # noqa: BLE001 - the main loop of a process
-        report_defect(up, error)
-    finally:
-        os._exit(0)

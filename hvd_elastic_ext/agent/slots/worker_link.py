@@ -26,7 +26,6 @@ from hvd_elastic_ext.agent.slots.rendezvous import (
     WorldKeys,
     is_for_a_key,
 )
-from hvd_elastic_ext.agent.slots.warm_starts import Imports
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.wire import decode
 from hvd_elastic_ext.io.process_tree import stat_of
@@ -68,7 +67,6 @@ class WorkerStatus:
         self.agreed: int | None = None
         """The newest generation with which it has agreed on the state."""
         self.heartbeat: dict[str, Any] | None = None
-        self.imports = Imports()
         self._beat_at = now
 
     def received(self, now: float, message: dict[str, Any]) -> None:
@@ -103,8 +101,6 @@ class WorkerStatus:
                 self.warned = message.get("leaving") is True
             case "terminated":
                 self.terminated = True
-            case "imported":
-                self.imports = self.imports.merged_with(message)
             case "entered":
                 self._know_generation(message)
 
@@ -532,7 +528,7 @@ class WorkerLink:
     def _received(self, message: dict[str, Any]) -> None:
         now = self._agent.now()
         self.worker.received(now, message)
-        if message["say"] in ("beat", "imported", "barrier"):
+        if message["say"] in ("beat", "barrier"):
             return
         if message["say"] == "done":
             self._tell_heartbeat()  # with the number of its steps: other ranks may do more

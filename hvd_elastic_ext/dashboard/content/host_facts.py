@@ -24,6 +24,8 @@ class HostFacts:
     slots: int | None = None
     listed: bool = False
     trains: bool = False
+    spares: int = 0
+    """Processes that wait there to take the place of a lost one."""
     strikes: int = 0
     why: str = ""
     """The reason of its last fault."""
@@ -60,7 +62,7 @@ class Hosts:
 
     def _started(self, _: Record) -> None:
         for host in self.known.values():
-            host.trains = False
+            host.trains, host.spares = False, 0
 
     def _published(self, record: Record) -> None:
         listed = _sizes(record.get("hosts"))
@@ -76,7 +78,7 @@ class Hosts:
             host.trains = name in world
         for name, slots in world.items():
             host = self.at(name)
-            host.trains, host.gone = True, ""
+            host.trains, host.gone, host.spares = True, "", 0
             host.slots = slots if host.slots is None else host.slots
         for name in (*names(record.get("added")), *names(record.get("removed"))):
             host = self.at(name)
@@ -90,8 +92,13 @@ class Hosts:
         if rank is not None:
             self._of(record).ranks[rank] = pid or 0
 
+    def _standby(self, record: Record) -> None:
+        if record.get("spare") is True:
+            self._of(record).spares += 1
+
     def _exited(self, record: Record) -> None:
         host = self._of(record)
+        host.spares = 0 if host.trains else max(0, host.spares - 1)
         rank = whole(record.get("rank"))
         if rank is not None:
             host.ranks.pop(rank, None)
@@ -141,6 +148,7 @@ _TAKES: Final[Mapping[str, Callable[[Hosts, Record], None]]] = {
     "slept": Hosts._slept,
     "finished": Hosts._slept,
     "spawned": Hosts._spawned,
+    "standby": Hosts._standby,
     "exited": Hosts._exited,
     "struck": Hosts._struck,
     "blocked": Hosts._blocked,
@@ -173,6 +181,7 @@ def row(name: str, host: HostFacts, now: float) -> dict[str, Any]:
         "left_s": left_s,
         "why": host.held if blocked else host.why,
         "trains": host.trains,
+        "spares": host.spares,
         "listed": host.listed,
         "notice": host.notice,
         "straggler": host.straggler,

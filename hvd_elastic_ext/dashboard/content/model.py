@@ -41,6 +41,8 @@ BEFORE_S, AFTER_S = 10.0, 1.0
 MAX_WHO: Final = 3
 _DETAILS: Final = ("cpu", "memory", "gpu", "gpu_memory", "price", "ranks", "heard_s", "step_s", "shares")
 """Fields that the launcher reports of a connected host."""
+_COUNTED: Final = ("spares",)
+"""Details that an older launcher does not tell: none then."""
 _QUIET: Final = frozenset(
     {"stepped", "committed", "spawned", "standby", "parked", "synced", "inherited", "published", "call_skipped"}
 )
@@ -332,7 +334,7 @@ def _with_live(rows: dict[str, dict[str, Any]], live: Mapping[str, Any]) -> dict
     """Data from the launcher take precedence over the journal."""
     details: Mapping[str, Any] = live.get("details") or {}
     for row in rows.values():
-        row.update(listed=False, trains=False, strikes=0, state="free", left_s=None)
+        row.update(listed=False, trains=False, spares=0, strikes=0, state="free", left_s=None)
     for entry in live.get("ledger") or ():
         row = rows.setdefault(str(entry["name"]), host_facts.row(str(entry["name"]), HostFacts(), 0.0))
         keys = ("slots", "state", "strikes", "left_s", "why", "starting_s")
@@ -341,6 +343,7 @@ def _with_live(rows: dict[str, dict[str, Any]], live: Mapping[str, Any]) -> dict
     for name, detail in details.get("hosts", {}).items():
         row = rows.setdefault(name, host_facts.row(name, HostFacts(), 0.0))
         row.update({key: detail.get(key) for key in _DETAILS})
+        row.update({key: detail.get(key) or 0 for key in _COUNTED})
         row["trains"] = bool(detail.get("trains"))
     return rows
 

@@ -408,8 +408,8 @@ function shares(parts) { return parts.length > 8 ? `${parts.slice(0, 8).map(perc
 
 function hostCells(host, middle, status, measures) {
   const slow = host.straggler || (middle && host.step_s > 1.5 * middle ? `${dur(host.step_s)} a step, others ${dur(middle)}` : "");
-  const words = [host.trains ? "trains" : host.listed ? "does not train" : "not listed", host.state !== "free" ? host.state : "", host.left_s ? `${dur(host.left_s)} more` : host.state === "blocked" ? "until cleared" : ""].filter(Boolean);
-  const kind = host.state === "blocked" || host.gone ? "bad" : host.notice || slow || !host.trains ? "warn" : "ok";
+  const words = [host.trains ? "trains" : host.spares ? "is a spare" : host.listed ? "does not train" : "not listed", host.state !== "free" ? host.state : "", host.left_s ? `${dur(host.left_s)} more` : host.state === "blocked" ? "until cleared" : ""].filter(Boolean);
+  const kind = host.state === "blocked" || host.gone ? "bad" : host.notice || slow || !(host.trains || host.spares) ? "warn" : "ok";
   const ranks = host.ranks || [];
   return [
     host.name, el("span", { class: `kind-${kind}`, text: words.join(", ") }), host.strikes || "",

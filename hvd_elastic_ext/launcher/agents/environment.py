@@ -14,13 +14,11 @@ from hvd_elastic_ext.core.engines import ENGINES
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.core.messages.slot_protocol import (
-    AUTO,
     COLLECTIVES,
     ENGINE,
     JOB,
     MARK,
     NOTICE_FILE,
-    PRELOAD,
     PROGRAM,
 )
 from hvd_elastic_ext.core.secrets import OBSERVE_TOKEN
@@ -106,13 +104,12 @@ def agent_options(settings: RunSettings, environ: Mapping[str, str]) -> dict[str
         "notice_file": environ.get(NOTICE_FILE) or None,
         "metrics": None if settings.agent_metrics is None else str(settings.agent_metrics),
         "observe": options.scaling is not None or settings.dashboard is not None,
-        "preload": settings.preload == AUTO,
     }
 
 
 def process_env(settings: RunSettings) -> dict[str, str]:
     """What processes read of the job's options."""
-    own = {"HVD_ELASTIC_HEARTBEAT_INTERVAL": f"{settings.heartbeat_interval_s:g}", PRELOAD: settings.preload}
+    own = {"HVD_ELASTIC_HEARTBEAT_INTERVAL": f"{settings.heartbeat_interval_s:g}"}
     for name, wanted in (
         ("HVD_ELASTIC_ADOPT", settings.adopt),
         ("HVD_ELASTIC_LAST_COMMIT", settings.options.durability is not None),

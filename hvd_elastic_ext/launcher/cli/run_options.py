@@ -29,6 +29,8 @@ from hvd_elastic_ext.launcher.cli import horovodrun
 from hvd_elastic_ext.launcher.driver.options import JobOptions, ScaleOptions, world_limits
 from hvd_elastic_ext.launcher.exports.webhook import webhook_url
 from hvd_elastic_ext.launcher.job import finished_check
+from hvd_elastic_ext.launcher.membership.devices import devices_of
+from hvd_elastic_ext.launcher.membership.spares import parse_spares
 from hvd_elastic_ext.launcher.membership.world_change import parse_sizes
 from hvd_elastic_ext.launcher.options.program import LOCAL_NAMES, check_here, job_name, joins_itself, runnable
 from hvd_elastic_ext.launcher.options.settings import (
@@ -36,7 +38,6 @@ from hvd_elastic_ext.launcher.options.settings import (
     NO_CLOUD,
     NOTICES_FROM,
     OUTPUT,
-    PRELOADS,
     CloudNotices,
     RunSettings,
     Sources,
@@ -131,6 +132,7 @@ def _read(
     problem = horovodrun.why_not_elastic(args) or why_not_elastic(environ) or too_large(environ, args.command)
     if problem is not None:
         raise UsageError(problem)
+    args.names_devices = bool(devices_of(environ, {}))
     args.misplaced = None if ended else misplaced(args.command[1:], parser._option_string_actions)
     return _settings(args, hosts=_fixed_hosts(args), env=horovodrun.tuning_env(args))
 
@@ -256,11 +258,6 @@ def _of_the_job(add: Adders) -> None:
         choices=ENGINES,
         help="what forms worlds: Horovod or torch in the same processes, torchrun or mpirun with new ones (horovod)",
     )
-    add.option(
-        "--preload",
-        choices=PRELOADS,
-        help="auto: hosts keep an interpreter with the script's imports done, and fork it for new processes (off)",
-    )
     add.switch("--adopt", help="run an unmodified hvd.elastic script with our State, sampler and loop")
     add.switch("--resume", help="continue the last run's journal and strikes, even if it has ended")
 
@@ -285,6 +282,13 @@ def _of_hosts(add: Adders) -> None:
     add.option("--code", type=Path, metavar="DIR", help="do not use a host whose files in DIR differ from those here")
     add.switch("--send-code", help="send the files in that DIR, as they are at the start, to hosts where they differ")
     add.time("--settle", dest="settle_s", help="how long to wait for further newcomers (3)")
+    add.option(
+        "--spares",
+        type=parse_spares,
+        metavar="N|N%|auto",
+        help="processes ready to take the place of a lost one, at most; also a share of the world's size. auto: on "
+        "hosts beyond --max-np only (auto)",
+    )
     add.time("--standby-timeout", dest="standby_timeout_s", help="how long a newcomer may take to be ready (600)")
     add.time(
         "--wait-lines",

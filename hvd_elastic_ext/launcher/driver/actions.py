@@ -110,6 +110,8 @@ class StartProcess:
     """What it shows to user code until it has a rank."""
     slots: int
     """Those of its host."""
+    device_of: int
+    """The slot whose device it uses: its own, or the one for which a spare stands."""
     neighbours: Mapping[int, int]
     """The local rank of each slot of the host that is in use."""
     blocked: tuple[int, ...]

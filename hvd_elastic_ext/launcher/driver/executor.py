@@ -139,7 +139,7 @@ class Executor:
         devices = device_env(
             {**self._backend.environment, **order["env"]},
             self._facts_of(seat.host),
-            slot=seat.slot,
+            slot=start.device_of,
             slots=start.slots,
             local_ranks=start.neighbours,
             blocked=list(start.blocked),

@@ -128,6 +128,8 @@ class JobState:
     """
     wanted: tuple[Seat, ...] = ()
     """Seats that should have a process, by the newest look."""
+    spares: tuple[Seat, ...] = ()
+    """Other seats that should have a process, which no world needs now, by the newest look."""
     decision: WorldDecision = field(default_factory=lambda: WorldDecision(None, "", ""))
     """Which processes should form the next world now, by the newest look."""
     decisions_held: bool = False

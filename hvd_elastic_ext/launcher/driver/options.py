@@ -9,6 +9,7 @@ from typing import Any
 from hvd_elastic_ext.core.engines import DEFAULT, RESTARTING
 from hvd_elastic_ext.launcher.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.health.ledger import DEFAULT_COOLDOWN_S
+from hvd_elastic_ext.launcher.membership.spares import ON_SURPLUS_HOSTS, SpareLimits
 from hvd_elastic_ext.launcher.membership.world_change import LISTED_S, SETTLE_S, WorldLimits
 
 
@@ -33,6 +34,7 @@ class JobOptions:
 
     limits: WorldLimits
     """``-np``, ``--min-np``, ``--max-np``, ``--allowed-sizes`` and ``--settle``: see :func:`world_limits`."""
+    spares: SpareLimits = ON_SURPLUS_HOSTS
     cooldown_s: tuple[float, float] = DEFAULT_COOLDOWN_S
     """Shortest and longest time without a host that failed: ``--blacklist-cooldown-range``."""
     heartbeat_timeout_s: float = 10.0
@@ -67,6 +69,8 @@ class JobOptions:
     scaling: ScaleOptions | None = None
     """``--autoscale`` and ``--scale-with``; None: the job requests no hosts."""
     send_code: bool = False
+    names_devices: bool = False
+    """The environment of processes names devices: each slot has one."""
     all_slots_of: str | None = None
     """The source of hosts whose slots at the start decide how many processes the start needs; None if ``-np`` is
     given.
@@ -101,7 +105,7 @@ def world_limits(
 def to_json(options: JobOptions) -> dict[str, Any]:
     """The options of a job as JSON, for a recording of its events."""
     plain = {field.name: getattr(options, field.name) for field in fields(JobOptions)}
-    nested = {name: plain[name] for name in ("limits", "durability", "commit_every", "scaling")}
+    nested = {name: plain[name] for name in ("limits", "spares", "durability", "commit_every", "scaling")}
     return {**plain, **{name: None if value is None else asdict(value) for name, value in nested.items()}}
 
 
@@ -113,6 +117,7 @@ def from_json(data: Mapping[str, Any]) -> JobOptions:
         **{
             **data,
             "limits": limits,
+            "spares": SpareLimits(**data["spares"]) if "spares" in data else ON_SURPLUS_HOSTS,
             "cooldown_s": tuple(data["cooldown_s"]),
             "durability": None if how is None else Durability(**{**how, "every": Cadence(**how["every"])}),
             "commit_every": None if cadence is None else Cadence(**cadence),

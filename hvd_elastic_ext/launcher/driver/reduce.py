@@ -95,7 +95,6 @@ _OF_AGENTS: Final[Mapping[str, _OfAgent]] = {
     "helper": _helper,
     "helper_ended": _helper,
     "usage": agents.usage,
-    "template": agents.template,
     "refused": agents.refused,
     "left": agents.left,
     "dropped": agents.dropped,

@@ -73,8 +73,6 @@ class Agent:
     """Why it cannot report the load of its GPUs; "" if it can, or has none."""
     launch_ended: LaunchEnd | None = None
     """Its launch ended with an error while it was connected."""
-    warm: bool = False
-    """It has had a template, which was logged."""
 
 
 @dataclass(slots=True)
@@ -162,6 +160,8 @@ class Worker:
     """It was sent from ``hvd.init()`` to its training loop alone."""
     loops: bool = False
     """It has begun an elastic training function."""
+    spare: bool = False
+    """It was a spare before its first world."""
     agreed_at_heartbeat: int = 0
     """:attr:`agreed` at its last heartbeat, which would have named a commit of that world."""
     done: bool = False
@@ -380,6 +380,7 @@ class Roster:
             worker.done,
             worker.agreed > 0,
             worker.created,
+            worker.spare,
         )
 
 

@@ -20,6 +20,7 @@ from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.departures import notices
 from hvd_elastic_ext.launcher.driver.roster import USAGE
 from hvd_elastic_ext.launcher.health.causes import Cause
+from hvd_elastic_ext.launcher.membership import spares
 from hvd_elastic_ext.launcher.membership.world_change import Stage
 from hvd_elastic_ext.launcher.reporting import all_waits
 from hvd_elastic_ext.launcher.scaling.scaling import signals_of
@@ -36,7 +37,7 @@ RESERVED_NAMES: Final = frozenset({
     "progress_age_seconds", "hosts_listed", "slots_listed", "hosts_connected", "hosts_blocked", "hosts_with_notice",
     "processes", "heartbeat_age_seconds", "host_cpu_ratio", "host_gpu_ratio", "host_memory_ratio", "processes_wanted",
     "hosts_desired", "job_info", "checkpoint_timestamp_seconds", "checkpoint_step",
-    "goodput_ratio", "useful_slot_seconds", "possible_slot_seconds", "host_gpu_memory_ratio",
+    "spares", "goodput_ratio", "useful_slot_seconds", "possible_slot_seconds", "host_gpu_memory_ratio",
     "oldest_heartbeat_age_seconds",
 })  # fmt: skip
 """Names that no observed signal can have."""
@@ -124,6 +125,9 @@ def _hosts(job: JobState, now: float, listed: HostSet) -> Iterator[JobMetric]:
 
 def _sizes(job: JobState) -> Iterator[JobMetric]:
     yield _one("processes_wanted", "Processes that the job wants now", len(job.wanted))
+    ready, starting = spares.counted(job)
+    words = "Processes that are ready to take the place of a lost one (--spares), and those that are not ready yet"
+    yield JobMetric("spares", words, {("ready",): float(ready), ("starting",): float(starting)}, ("stage",))
     wanted = job.scaling.wanted if job.scaling.wanted is not None else job.scaling.recommended
     if wanted is not None:
         yield _one("hosts_desired", "Hosts that the job asks for (--autoscale)", wanted)

@@ -286,7 +286,7 @@ def failed(
         how_often = " again and again" if well and members else ""
         who = named(job, worker)
         return JobFailed(f"the training script fails{how_often}: {error} ({who})\n{traceback}".rstrip())
-    alone = newcomer and (job.standing or _is_spare(job, worker))
+    alone = newcomer and (job.standing or _can_do_without(job, worker))
     found = _comes_again(job, worker, cause, code, alone=alone)
     words = external_text(with_error(worker, how))
     if found.verdict is Verdict.END:
@@ -355,7 +355,7 @@ def _stepped_at(job: JobState) -> float:
     return max([job.faults.stepped_at, *(at for at in alive if at > 0.0)])
 
 
-def _is_spare(job: JobState, worker: Worker) -> bool:
+def _can_do_without(job: JobState, worker: Worker) -> bool:
     """Whether a world can form without the slot of a process."""
     left, needed = _left_without(job, worker)
     return left >= needed

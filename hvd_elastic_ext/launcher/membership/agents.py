@@ -241,20 +241,6 @@ def usage(_: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
     agent.gpu_unknown = external_text(str(news.get("gpu_unknown") or ""))
 
 
-def template(_: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
-    """A host can start processes with their imports done, or says why it cannot."""
-    host, memory = agent.host.name, news.get("memory")
-    sizes = memory if isinstance(memory, dict) else {}
-    if news.get("ready") is not True:
-        log.info("%s: every process imports by itself (--preload): %s", host, external_text(str(news.get("reason"))))
-        return
-    if not agent.warm:
-        log.info("%s: warm start is ready: new processes there have the script's imports done (--preload)", host)
-    agent.warm = True
-    mb = [size // 10**6 for name in ("rss", "anonymous") if type(size := sizes.get(name)) is int]
-    log.debug("%s: new processes share a template's memory (MB, and of these no file's: %s)", host, mb)
-
-
 def refused(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
     """An agent refuses an order. An order to start a process is sent again after a pause."""
     log.warning("the agent on %s refuses an order: %s", agent.host.name, news.get("reason"))
@@ -293,7 +279,7 @@ def plan(job: JobState) -> Plan:
     if job.before_exit.why is not None:
         return NOTHING
     now, agents, listed = job.now, job.roster.agents, job.fleet.hosts
-    needed = dict.fromkeys([seat.host for seat in job.wanted])
+    needed = dict.fromkeys([seat.host for seat in (*job.wanted, *job.spares)])
     missing = [name for name in needed if name not in agents]
     for name in missing:
         if (host := listed.get(name)) is not None:

@@ -19,6 +19,7 @@ from hvd_elastic_ext.launcher.driver.actions import NOTHING
 from hvd_elastic_ext.launcher.health import strikes
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.loopless import why_unjoined_failed
+from hvd_elastic_ext.launcher.membership import spares
 from hvd_elastic_ext.launcher.membership.host_list import follow_slots
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.membership.world_change import Stage
@@ -30,10 +31,6 @@ if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
 
 log = logging.getLogger(__name__)
-
-
-_NEARNESS: Final[Mapping[Stage | None, int]] = {Stage.LIVE: 0, Stage.PARKED: 1, Stage.BOOTING: 2, None: 3}
-"""How near to the world the process of a seat is: the lowest first."""
 
 
 @lru_cache(maxsize=1 << 16)
@@ -65,7 +62,7 @@ def seats(
     def preference(offer: tuple[Host, Seat]) -> tuple[bool, int]:
         """The lowest value is chosen first; of equal ones, the most senior seat."""
         host, seat = offer
-        return host.name not in needed, _NEARNESS[stages.get(seat)]
+        return host.name not in needed, spares.NEARNESS[stages.get(seat)]
 
     first = sorted(((host, Seat(host.name, slot)) for host, slots in hosts for slot in slots), key=preference)
     chosen = frozenset(seat for _, seat in first[:size])
@@ -134,12 +131,15 @@ REFUSED: Final = ": exit code 2"
 
 
 def plan(job: JobState) -> Plan:
-    """Find the wanted seats."""
+    """Find the wanted seats, and among the others those of spares."""
     usable, with_notice = _usable(job), notices.by_agents(job)
     go = with_notice.keys() | job.scaling.leaving
     staying = [(host, slots) for host, slots in usable if host.name not in go] if go else usable
     follow_slots(job, staying)
-    job.wanted = seats(staying, job.options.limits, job.roster.taken, job.roster.commits.newest_hosts)
+    job.wanted = seats(
+        spares.offers(job, staying), job.options.limits, job.roster.taken, job.roster.commits.newest_hosts
+    )
+    spares.find(job, staying)
     return NOTHING
 
 

@@ -89,6 +89,8 @@ class World:
     """The seats of the members in ``before``."""
     seats_lost: set[Seat] = field(default_factory=set)
     """The seats of the members in ``lost``."""
+    called_in: frozenset[Seat] = frozenset()
+    """Seats of spares that were called to it, or to a world before it that has not formed."""
     trains_alone: str | None = None
     """How it is known that each rank trains alone, in this world or an earlier one; None if it does not."""
 
@@ -234,6 +236,7 @@ def _change(job: JobState, decision: WorldDecision, members: tuple[ProcessId, ..
     old, new = job.rendezvous.members, frozenset(members)
     liveness.others_continue(job, new)
     joining = {life.seat.host for life in new - old}
+    called_in = {each.seat for each in job.roster.present(members) if each.spare and each.life in new - old}
     if decision.cause == "hosts added" and joining <= job.fleet.recovering:
         decision = replace(decision, cause="cooldown over")
     job.fleet.recovering -= joining
@@ -243,7 +246,8 @@ def _change(job: JobState, decision: WorldDecision, members: tuple[ProcessId, ..
     world.seats_lost.update(lost)
     world.not_at_fault.clear()
     world.behind.clear()
-    world.left_out = (old if job.formed else world.left_out | old) - new
+    formed = job.formed
+    world.left_out = (old if formed else world.left_out | old) - new
     job.fleet.cut_off_live &= world.left_out  # no member waits for the others any more
     if world.begun and job.formed:
         world.changes += 1
@@ -252,6 +256,7 @@ def _change(job: JobState, decision: WorldDecision, members: tuple[ProcessId, ..
     job.generation += 1
     job.answer(job.rendezvous.form(job.generation, new))
     world.members, world.decision, world.provisional = members, decision, {}
+    world.called_in = frozenset(called_in | (world.called_in if not formed else frozenset()))
     _call_members(job, job.roster.present(members))
     for worker in [worker for life in before if life not in new and (worker := job.roster.alive(life)) is not None]:
         if worker.leaving is None and not worker.done:
@@ -371,6 +376,7 @@ def _journal(job: JobState, order: tuple[ProcessId, ...], steps: int | None, los
         **({} if loss is None else {"lost_because": loss.why}),
         **({"slots_before": slots_before} if slots_before else {}),
         **{name: by_host for name, by_host in slots.items() if by_host},
+        **({"spares": sorted(map(str, called_in))} if (called_in := job.world.called_in & seats) else {}),
         **({"without": without} if (without := not_waited_for(job)) else {}),
     )
 

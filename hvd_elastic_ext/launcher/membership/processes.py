@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.messages.rank_info import Place
@@ -20,6 +21,7 @@ from hvd_elastic_ext.launcher.membership import calls, shortage
 from hvd_elastic_ext.launcher.membership.devices import local_ranks
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.membership.shortage import NOT_CONNECTED, NOT_READY
+from hvd_elastic_ext.launcher.membership.spares import is_spare, slot_of
 from hvd_elastic_ext.launcher.membership.world_change import Stage
 
 if TYPE_CHECKING:
@@ -37,8 +39,7 @@ def started(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
         return
     worker.started, worker.pid = True, pid
     place = {"rank": worker.planned, "local_rank": worker.local_rank}
-    warmly = {"warm": True} if news.get("warm") is True else {}
-    job.record("spawned", host=worker.seat.host, slot=worker.seat.slot, pid=worker.pid, **place, **warmly)
+    job.record("spawned", host=worker.seat.host, slot=worker.seat.slot, pid=worker.pid, **place)
 
 
 def parked(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
@@ -71,12 +72,12 @@ def plan(job: JobState) -> Plan:
     """Start processes in wanted seats; end those that are not needed or do not get ready."""
     wanted, members = _startable(job), job.world.members
     now, kept = job.now, frozenset(map(id, job.roster.present(members)))
-    for seat, place, neighbours in _plans(wanted, job.roster.workers, joining=bool(members)) if _may_start(job) else ():
+    for seat, place, neighbours in _plans(job, wanted, joining=bool(members)) if _may_start(job) else ():
         if _is_free(job, seat):
             _start(job, job.roster.agents[seat.host], seat, place, neighbours=neighbours, standby=bool(members))
     # A live process that is not a member lost its link, and its world went on without it.
     others = _others(job, kept)
-    needed = frozenset(wanted) if others else frozenset[Seat]()
+    needed = frozenset((*wanted, *job.spares)) if others else frozenset[Seat]()
     for worker in others:
         useful = worker.seat in needed and worker.stage is not Stage.LIVE
         if not useful and id(worker) not in kept and worker.leaving is None and not worker.done:
@@ -105,12 +106,14 @@ def _others(job: JobState, kept: frozenset[int]) -> list[Worker]:
 
 
 def _may_start(job: JobState) -> bool:
-    """Whether a process may start in a wanted seat. Usually all seats have one, or their hosts are not ready yet.
+    """Whether a process may start. Usually all seats have one, or their hosts are not ready yet.
 
     None starts in a job that has to end, not even while it makes its last checkpoint.
     """
     workers = job.roster.workers
-    return job.before_exit.why is None and any(_is_free(job, seat) for seat in job.wanted if seat not in workers)
+    return job.before_exit.why is None and any(
+        _is_free(job, seat) for seats in (job.wanted, job.spares) for seat in seats if seat not in workers
+    )
 
 
 def _is_free(job: JobState, seat: Seat) -> bool:
@@ -141,19 +144,29 @@ def _start(
     host = job.fleet.hosts.get(seat.host) or agent.host
     usable = job.faults.ledger.usable_slots(job.now, host)
     blocked = tuple(slot for slot in range(host.slots) if slot not in usable)
-    job.do(actions.StartProcess(life, place, host.slots, neighbours, blocked))
+    device_of = slot_of(seat.slot, host.slots)
+    job.do(actions.StartProcess(life, place, host.slots, device_of, neighbours, blocked))
     worker = Worker(life, agent.host, Stage.BOOTING, job.now)
     worker.planned, worker.local_rank = place.rank, place.local_rank
     job.roster.add(worker)
     if standby:
+        worker.spare = seat in job.spares
         alone = {} if job.standing else {"trains": False}  # the world has lost a member: nothing trains meanwhile
-        job.record("standby", host=seat.host, slot=seat.slot, **alone)
+        job.record("standby", host=seat.host, slot=seat.slot, **alone, **({"spare": True} if worker.spare else {}))
 
 
 def _is_late(job: JobState, worker: Worker) -> bool:
     """Whether others have left the world that a process was told to leave."""
     rendezvous = job.rendezvous
     return bool(rendezvous.waiting) or (rendezvous.formed and worker.life not in rendezvous.members)
+
+
+class _Seated(NamedTuple):
+    """A seat, the rank that it shows at first, and its slot or the one for which it stands."""
+
+    rank: int
+    seat: Seat
+    slot: int
 
 
 class _Plan(NamedTuple):
@@ -164,25 +177,47 @@ class _Plan(NamedTuple):
     neighbours: Mapping[int, int]
 
 
-def _plans(wanted: tuple[Seat, ...], workers: Mapping[Seat, Worker], *, joining: bool) -> list[_Plan]:
-    """Each wanted seat without a process, with the place that its process shows to user code at first."""
+def _plans(job: JobState, wanted: tuple[Seat, ...], *, joining: bool) -> list[_Plan]:
+    """Each seat that should have a process and has none."""
+    slots = {host.name: host.slots for host in job.fleet.hosts}
+    return plans(wanted, job.roster.workers, spares=job.spares, joining=joining, slots=slots)
+
+
+def plans(
+    wanted: tuple[Seat, ...],
+    workers: Mapping[Seat, Worker],
+    *,
+    spares: tuple[Seat, ...] = (),
+    joining: bool,
+    slots: Mapping[str, int] = MappingProxyType({}),
+) -> list[_Plan]:
+    """Each seat without a process, with the place that its process shows to user code at first.
+
+    A spare may take the place of any member but rank 0, which a holder of the commit has: it shows the last one. In an
+    extra seat it has the local rank of the slot for which it stands, so it chooses the same device. ``slots``: by host.
+    """
     hosts = {host: number for number, host in enumerate(dict.fromkeys([seat.host for seat in wanted]))}
-    with_free = {seat.host for seat in wanted if seat not in workers}  # usually few of thousands
-    by_host: dict[str, list[tuple[int, Seat]]] = {}
-    for rank, seat in [(rank, seat) for rank, seat in enumerate(wanted) if seat.host in with_free]:
-        by_host.setdefault(seat.host, []).append((rank, seat))
-    plans: list[_Plan] = []
+    with_free = {seat.host for seat in (*wanted, *spares) if seat not in workers}  # usually few of thousands
+    by_host: dict[str, list[_Seated]] = {}
+    planned = [*enumerate(wanted), *((max(0, len(wanted) - 1), seat) for seat in spares)]
+    for rank, seat in [(rank, seat) for rank, seat in planned if seat.host in with_free]:
+        slot = slot_of(seat.slot, slots.get(seat.host, 0))
+        by_host.setdefault(seat.host, []).append(_Seated(rank, seat, slot))
+    found: list[_Plan] = []
     for host, group in by_host.items():
-        free = [(rank, seat) for rank, seat in group if seat not in workers]
-        living = {seat.slot: workers[seat].local_rank for _, seat in group if seat in workers}
-        neighbours = local_ranks([seat.slot for _, seat in group], living)
-        for at, seat in free:
+        living: dict[int, int] = {}
+        for each in group:
+            if each.seat in workers:
+                living.setdefault(each.slot, workers[each.seat].local_rank)
+        neighbours = local_ranks(dict.fromkeys([each.slot for each in group]), living)
+        for at, seat, slot in [each for each in group if each.seat not in workers]:
             # A process that joins others does not see rank 0: the work of rank 0 at the start is done.
             rank = max(1, len(wanted) - 1) if joining and at == 0 else at
-            local = neighbours[seat.slot]
-            place = Place(rank, max(len(wanted), rank + 1), local, len(group), hosts[host], len(hosts))
-            plans.append(_Plan(seat, place, neighbours))
-    return plans
+            cross = hosts.get(host, max(0, len(hosts) - 1))
+            size = max(len(wanted), rank + 1)
+            place = Place(rank, size, neighbours[slot], len(neighbours), cross, max(1, len(hosts)))
+            found.append(_Plan(seat, place, neighbours))
+    return found
 
 
 # --- newcomers: what was started, and is not in a world yet
@@ -211,6 +246,8 @@ def starting(job: JobState, now: float) -> dict[str, Starting]:
     for seat, worker in job.roster.workers.items():
         if worker.generation or worker.killed is not None or worker.leaving is not None:
             continue
+        if worker.stage is Stage.PARKED and is_spare(job, worker) and seat not in apart:
+            continue  # it is ready, and waits for nothing
         what, since_s = f"the process in slot {seat.slot}", now - worker.created
         one = Starting(what, since_s, apart.get(seat) or _joins(job))
         if worker.stage is Stage.BOOTING and worker.at_init:

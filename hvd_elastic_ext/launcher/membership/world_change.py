@@ -60,6 +60,8 @@ class Process(NamedTuple):
     """It has agreed with a world on the state, so its state is not that of its start."""
     created: float = 0.0
     """When it was started, or taken over."""
+    spare: bool = False
+    """It was ready before its seat was wanted."""
 
     @property
     def seat(self) -> Seat:
@@ -244,12 +246,17 @@ class Difference:
 
         If all wanted ones are ready, it moves with the start of the last one instead: hosts that come together are
         listed while the first of them boots.
+
+        Spares that are called in are ready at once: alone, they leave the others the longest time to start.
         """
-        ready = [process.since for process in self.parked]
+        ready = [process.since for process in self.parked if not process.spare]
+        if not ready:
+            called = max(process.since for process in self.parked)
+            return called + limits.settle_cap_s if self.coming else called
         closes = max(ready) + limits.settle_s
         if not self.coming:
             listed_s = limits.settle_s if limits.listed_s is None else limits.listed_s
-            closes = max(process.created for process in self.parked) + listed_s
+            closes = max(process.created for process in self.parked if not process.spare) + listed_s
         return min(closes, min(ready) + limits.settle_cap_s)
 
     @property

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core import durations
-from hvd_elastic_ext.core.engines import DEFAULT, ENGINES
+from hvd_elastic_ext.core.engines import DEFAULT, ENGINES, RESTARTING
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import MAX_SLOTS, HostSet
 from hvd_elastic_ext.core.notice_sources import AUTO, CLOUDS
@@ -86,9 +86,6 @@ OUTPUT = "output"
 NO_CLOUD = "none"
 NOTICES_FROM = (NO_CLOUD, AUTO, *CLOUDS)
 """Values of ``--notices-from``: clouds that may tell hosts that they are taken back."""
-OFF = "off"
-PRELOADS = (AUTO, OFF)
-"""Values of ``--preload``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +138,6 @@ class RunSettings:
     state_dir: Path = Path()
     heartbeat_interval_s: float = 1.0
     adopt: bool = False
-    preload: str = OFF
     max_wait_s: float | None = None
     """The longest sleep; None: no limit."""
     releases: ReleaseLimits | None = None
@@ -318,8 +314,8 @@ def _of_engines(s: RunSettings) -> Checks:
             f"{named} and --adopt: only Horovod's scripts can be adopted; call elastic.init() in the script instead",
         ),
         (
-            s.preload == AUTO and engine != DEFAULT,
-            f"{named} and --preload auto: only processes of Horovod's worlds can be forked; leave --preload out",
+            engine in RESTARTING and s.options.spares.asked_for and s.options.spares.most(100) > 0,
+            f"{named} and --spares: each of its worlds has new processes, so none can wait; leave --spares out",
         ),
         (mpi and s.rsh == "pod", "--engine mpirun starts its ranks over ssh, which --rsh pod does without; use ssh"),
         (

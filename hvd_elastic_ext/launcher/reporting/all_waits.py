@@ -27,6 +27,7 @@ from hvd_elastic_ext.launcher.membership import (
     in_place_or_restarted,
     processes,
     shortage,
+    spares,
 )
 from hvd_elastic_ext.launcher.membership.processes import starting
 
@@ -92,6 +93,8 @@ def status(job: JobState) -> str:
     parts += calls.lines(job)
     if newcomers := {host: one for host, one in starting(job, job.now).items() if not one.outside}:
         parts.append(f"starting: {first_few([f'{host} ({one.brief})' for host, one in newcomers.items()])}")
+    if job.spares:
+        parts.append(f"spares: {spares.counted(job)}")
     if (wanted := job.scaling.wanted) is not None and wanted != len({life.seat.host for life in job.world.members}):
         parts.append(f"hosts asked for: {wanted}")
     if blocked := strikes.blocked(job):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from hvd_elastic_ext.launcher.membership import spares
 from hvd_elastic_ext.launcher.reporting.all_waits import waits_for
 from hvd_elastic_ext.launcher.scaling.scaling import price_of
 
@@ -48,6 +50,7 @@ def numbers(job: JobState) -> dict[str, Any]:
         "generation": job.generation,
         "size": len(members) if job.standing else 0,
         "step": max((worker.step for worker in members), default=0) or None,
+        "spares": spares.counted(job).ready,
         "steps_per_s": round(1 / max(times), 6) if times else None,
         "checkpoint": None if path is None else {"path": path, "step": step},
     }
@@ -86,6 +89,7 @@ def _hosts(job: JobState) -> dict[str, dict[str, Any]]:
     training = {life.seat.host for life in job.world.members} if job.standing else set()
     steps: dict[str, float] = {}
     shares: dict[str, dict[int, float]] = {}
+    ready = Counter(seat.host for seat in spares.ready(job))
     for worker in job.roster.present(job.world.members):
         if worker.share is not None and worker.share[1] and (rank := job.rank(worker.life)) is not None:
             shares.setdefault(worker.seat.host, {})[rank] = round(worker.share[0] / worker.share[1], 4)
@@ -100,6 +104,7 @@ def _hosts(job: JobState) -> dict[str, dict[str, Any]]:
             "gpu_memory": agent.usage.get("gpu_memory"),
             "price": price_of(job, name),
             "ranks": ranks.get(name, []),
+            "spares": ready[name],
             "heard_s": round(max(0.0, job.now - agent.last_message_at), 1),
             "step_s": steps.get(name),
             "shares": [share for _, share in sorted(shares.get(name, {}).items())],

@@ -36,8 +36,6 @@ class _Finder:
         "tensorflow.python.training.monitored_session",
         *(("torch.distributed.distributed_c10d",) if "HVD_ELASTIC_COLLECTIVES" in os.environ else ()),
     )
-    hvd_elastic_hook = True
-    """Shows that Python has loaded this module."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
         if name not in self.names:
@@ -139,28 +137,8 @@ def _load_shadowed() -> None:
     spec.loader.exec_module(module)
 
 
-def _be_template() -> None:
-    """Wait, and return only in forks that train; see ``worker/process/template.py``. The template itself ends here."""
-    returned = False
-    try:
-        if importlib.util.find_spec("hvd_elastic_ext") is None:
-            _make_importable()
-        from hvd_elastic_ext.worker.process.template import serve
-
-        serve()
-        returned = True
-    finally:
-        if not returned:
-            os._exit(1)
-
-
-_template = bool(os.environ.get("HVD_ELASTIC_TEMPLATE"))
-if _template:
-    _load_shadowed()
-    _be_template()
 if os.environ.get("HVD_ELASTIC_LINK"):
     sys.meta_path.insert(0, _Finder())
     sys.meta_path.append(_Absent())
     _report_uncaught_errors()
-if not _template:
-    _load_shadowed()
+_load_shadowed()

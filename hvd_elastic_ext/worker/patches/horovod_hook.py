@@ -510,7 +510,7 @@ def _time_steps(mpi_ops: Any) -> None:
 
     process = standby.current()
     on_step = _tell_if_alone(horovod) if mpi_ops is not None else lambda: None
-    timer = StepTimer(process.link.status, report=process.report_first_step, on_step=on_step)
+    timer = StepTimer(process.link.status, report=process.link.send, on_step=on_step)
     process.step_timer = timer
     if mpi_ops is not None:
         mpi_ops.mpi_lib.around_wait = timer.waiting
@@ -526,7 +526,7 @@ def _time_steps_of_tensorflow(comms: Any) -> None:
     from hvd_elastic_ext.worker.comms.tensorflow_waits import TensorFlowWaits
 
     process = standby.current()
-    process.step_timer = StepTimer(process.link.status, report=process.report_first_step, on_step=_tell_if_alone(comms))
+    process.step_timer = StepTimer(process.link.status, report=process.link.send, on_step=_tell_if_alone(comms))
     has_gpu = functools.cache(lambda: bool(tf.config.list_physical_devices("GPU")))
     process.link.status.waits = TensorFlowWaits(comms.threads_of_horovod, has_gpu).look
 

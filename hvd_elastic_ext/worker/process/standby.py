@@ -35,7 +35,6 @@ from hvd_elastic_ext.core.messages.slot_protocol import (
 )
 from hvd_elastic_ext.worker.process import error_report, link
 from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE, Fence
-from hvd_elastic_ext.worker.process.imports import Report
 from hvd_elastic_ext.worker.process.link import Link, Message
 from hvd_elastic_ext.worker.process.steps import StepTimer
 
@@ -87,7 +86,6 @@ class Standby:
         place = place_of(environ.get(PLAN, "")) if link.connected and DEVICE in environ else None
         self.local_rank = None if place is None else place.local_rank
         """The local rank that user code sees until the end, because it selects the device; None: the real one."""
-        self._imports = Report(link, environ)
         self._fence = fence
         self._environ = environ
         self._reclaimed = False
@@ -155,8 +153,6 @@ class Standby:
             self._fence.tracking(join)()
             return
         self.link.start()
-        if not (self._live or self._alone):
-            self._imports.at_init()
         if self.leaving:
             self.leave()
         if self._live:
@@ -305,11 +301,6 @@ class Standby:
         """Report that a world has formed."""
         self.link.status.fresh = True
         self.link.send("entered", generation=self.generation, rank=rank, size=size)
-
-    def report_first_step(self, what: str, **fields: Any) -> None:
-        """Report the first step in a world; with the first step of this process, also its imports."""
-        self.link.send(what, **fields)
-        self._imports.at_first_step()
 
     def synced(self) -> None:
         """Report that the ranks agree on the state, and which commit this process holds."""

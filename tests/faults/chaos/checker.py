@@ -103,6 +103,17 @@ def one_world(seen: Seen) -> Iterator[str]:
             yield f"{each} trains on in a world that is over: {late[0]}"
 
 
+def places_of_spares(seen: Seen, *, slots: int, most: int | None) -> Iterator[str]:
+    """Check that a spare never trains beside the rank that it replaces: no world is larger than ``--max-np`` allows,
+    and no host has more ranks than ``slots``. A rank that alone has the state may be in one more world, to hand it on.
+    """
+    for record in seen.resized:
+        size, hosts = record.get("size"), record.get("hosts")
+        if most is not None and size > most and record.get("cause") != "hosts changed":
+            yield f"world {record.generation}: it has {size} members, more than {most}"
+        yield from (f"world {record.generation}: {count} on {host}" for host, count in hosts.items() if count > slots)
+
+
 def the_end(seen: Seen) -> Iterator[str]:
     """Check that all ranks of the last world have reached the end of training."""
     if seen.goal is None:

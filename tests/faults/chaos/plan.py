@@ -12,6 +12,8 @@ FAULTS_S: Final = 75.0
 """Seconds from the first steps in which faults are made."""
 NAMES: Final = ("localhost", "127.0.0.1", "127.0.0.2", "127.0.0.3")
 MOST_PROCESSES: Final = 5
+MOST_SLOTS: Final = 2
+"""Of a host."""
 TOGETHER: Final = (0.58, 0.26, 0.11, 0.05)
 """Probabilities of one, two, three and four faults within :data:`MOMENT_S`."""
 MOMENT_S: Final = 0.1
@@ -89,13 +91,15 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The plan of a seed. ``most``: the value of ``--max-np``; None without that option."""
+    """The plan of a seed. ``most``: the value of ``--max-np``, ``spares``: that of ``--spares``; None without that
+    option."""
 
     seed: int
     checkpoints: bool
     hosts: tuple[Host, ...]
     most: int | None
     faults: tuple[Fault, ...]
+    spares: int | None = None
 
     @property
     def listed(self) -> str:
@@ -111,6 +115,7 @@ class Plan:
     def __str__(self) -> str:
         hosts = ", ".join(host.line.strip() for host in self.hosts)
         most = "" if self.most is None else f", at most {self.most} processes"
+        most += "" if self.spares is None else f", spares: {self.spares}"
         how = "with checkpoints" if self.checkpoints else "without checkpoints"
         return "\n".join([f"seed {self.seed}, {how}: {hosts}{most}", *map(str, self.faults)])
 
@@ -122,7 +127,8 @@ def plan(seed: int, *, checkpoints: bool) -> Plan:
     slots = sum(host.slots for host in hosts)
     most = slots - 1 if slots > 2 and chance.random() < 0.25 else None
     faults = tuple(fault for at in _moments(chance) for fault in _together(chance, at, hosts, checkpoints=checkpoints))
-    return Plan(seed, checkpoints, hosts, most, faults)
+    spares = 1 if random.Random(f"{seed} spares").random() < 0.4 else None  # its own chance: the rest is as without
+    return Plan(seed, checkpoints, hosts, most, faults, spares)
 
 
 def _hosts(chance: random.Random) -> tuple[Host, ...]:

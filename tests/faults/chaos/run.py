@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.faults.chaos.checker import violations
+from tests.faults.chaos.checker import places_of_spares, violations
 from tests.faults.chaos.faults import Acts
 from tests.faults.chaos.job import LOOK_S, Job
-from tests.faults.chaos.plan import FAULTS_S, Fault, Plan
+from tests.faults.chaos.plan import FAULTS_S, MOST_SLOTS, Fault, Plan
 
 BEGIN_S: Final = 180.0
 """Longest time in seconds until the first world trains."""
@@ -55,6 +55,7 @@ class Report(NamedTuple):
 def options(plan: Plan, folder: Path, engine: str) -> tuple[str, ...]:
     """Return the options of the launcher."""
     size = ("-np", str(plan.size), "--min-np", "1", *(("--max-np", str(plan.most)) if plan.most else ()))
+    size += ("--spares", str(plan.spares)) if plan.spares is not None else ()
     storage = ("--checkpoint-dir", str(folder / "checkpoints"), "--checkpoint-every", "3s") if plan.checkpoints else ()
     return ("--engine", engine, *size, *OPTIONS, *storage)
 
@@ -97,7 +98,8 @@ def _course(job: Job, plan: Plan, faults_s: float, tell: Callable[[str], object]
         problems += job.left_behind()
     except AssertionError as error:
         problems.append(str(error).partition("\n")[0])
-    return [*violations(job.seen(goal=goal)), *problems]
+    seen = job.seen(goal=goal)
+    return [*violations(seen), *places_of_spares(seen, slots=MOST_SLOTS, most=plan.most), *problems]
 
 
 def _end(job: Job, plan: Plan, tell: Callable[[str], object]) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from hvd_elastic_ext.core.journal import Record
 from tests.faults.chaos import lines
-from tests.faults.chaos.checker import OVERLAP_S, TOLD_S, Seen, violations
+from tests.faults.chaos.checker import OVERLAP_S, TOLD_S, Seen, places_of_spares, violations
 from tests.faults.chaos.lines import Process, parse
 
 A, B = 10, 20
@@ -335,3 +335,14 @@ def test_a_torn_last_line_and_a_process_that_has_not_started_are_skipped() -> No
     assert [line.kind for line in whole.lines] == ["commit"]
     assert lines.process([]) is None
     assert lines.process(["0 boot 1 host"]) is None
+
+
+def test_a_spare_beside_the_rank_that_it_replaces_is_found() -> None:
+    def found(cause: str, **hosts: int) -> list[str]:
+        resized = Record(1.0, 1.0, 2, "resized", {"cause": cause, "size": sum(hosts.values()), "hosts": hosts})
+        return list(places_of_spares(Seen((), (), (resized,)), slots=2, most=3))
+
+    assert found("worker failed", a=2, b=1) == []
+    only(found("worker failed", a=2, b=2), "world 2", "4 members, more than 3")
+    assert found("hosts changed", a=2, b=2) == []
+    only(found("worker failed", a=3), "world 2", "3 on a")

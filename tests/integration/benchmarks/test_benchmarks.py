@@ -28,8 +28,9 @@ TWINS = {
     "torch-kill-3",
 }
 """Cases that another one measures with the same code and other sizes."""
-TESTED_ELSEWHERE = {"successor", "torch-stop", "torch-join-dies"}
-"""Cases that wait long for what a test of their own tries: ``test_warm_starts.py``, ``test_torch_in_place.py``."""
+TESTED_ELSEWHERE = {"spare-recovery", "successor", "torch-stop", "torch-join-dies"}
+"""Cases that wait long for what a test of their own tries: ``test_spares.py``, ``test_run.py``,
+``test_torch_in_place.py``."""
 MISSING = ("needs a GPU", "needs chromium", "needs torchft")
 
 

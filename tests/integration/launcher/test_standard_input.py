@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.launcher.conftest import COUNTER, ELASTIC, Launched
+from tests.integration.launcher.conftest import ELASTIC
 from tests.support.processes import run_process
 
 FAKE_SSH = Path(__file__).parents[2] / "support" / "fake_ssh.py"
@@ -55,24 +54,6 @@ def test_a_process_that_follows_in_the_slot_reads_on(tmp_path: Path) -> None:
     ):
         assert process.wait(60) == 0, process.output
     assert re.findall(r"read b'(.*)'", process.stdout) == ["1\\n", "2\\n"], process.output
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(600)
-def test_a_forked_process_reads_on_as_a_fresh_one_does(launched: Launched) -> None:
-    (launched.directory / "lines").write_text("1\n2\n3\n")
-    script = launched.directory / "reading.py"
-    script.write_text(f"import os\nprint('read', os.read(0, 2), flush=True)\n{COUNTER.read_text()}")
-    command = [*ELASTIC, "run", "-np", "1", "--journal", str(launched.journal), "--preload", "auto", "--verbose"]
-    with (
-        (launched.directory / "lines").open() as given,
-        run_process([*command, sys.executable, script], cwd=launched.directory, stdin=given) as process,
-    ):
-        launched.process = process
-        launched.wait_for("a template", lambda: "share a template's memory" in process.output, timeout=200)
-        os.kill(launched.events("spawned")[-1].get("pid"), signal.SIGKILL)
-        launched.wait_for("the successor", lambda: "read b'2" in process.stdout, timeout=200)
-        assert launched.events("spawned")[-1].get("warm")
 
 
 def test_a_reader_that_does_not_read_and_a_writer_that_does_not_end_stop_nobody(tmp_path: Path) -> None:

@@ -158,7 +158,6 @@ class Agent(Loop):
 
     memory: Any = None
     keys: Any = None
-    warm: Any = None
     heartbeats = 7
 
     def __init__(self) -> None:

@@ -144,17 +144,15 @@ def test_an_agent_reads_all_options_that_a_launcher_sends() -> None:
         "gcp",
         "--metadata-url",
         "http://m",
-        "--preload",
-        "auto",
     ]
     words += ["--metadata-url", "http://m", "--agent-metrics", "9465", "--dashboard", "0", "true"]
     sent = agent_options(run_options.parse(words, {}), {"HVD_ELASTIC_NOTICE_FILE": "/run/n"})
     options = read_welcome({"do": "welcome", "incarnation": 7, **sent}).options
     assert options._asdict() == sent
-    assert options == Options(7.0, "gcp", "http://m", "/run/n", "127.0.0.1:9465", observe=True, preload=True)
+    assert options == Options(7.0, "gcp", "http://m", "/run/n", "127.0.0.1:9465", observe=True)
 
 
-@pytest.mark.parametrize("wrong", [{"notices_from": 1}, {"metrics": ""}, {"preload": "auto"}, {"orphan_grace_s": -1}])
+@pytest.mark.parametrize("wrong", [{"notices_from": 1}, {"metrics": ""}, {"orphan_grace_s": -1}])
 def test_a_welcome_with_an_invalid_option_is_none(wrong: dict[str, Any]) -> None:
     with pytest.raises(OrderError):
         read_welcome({"do": "welcome", "incarnation": 7, **wrong})

@@ -15,7 +15,7 @@ from hvd_elastic_ext.launcher.agents.server import Control, ControlEvent
 KEY = bytes(range(32))
 JOB = "job"
 INCARNATION = 3
-OPTIONS = {"orphan_grace_s": 60.0, "preload": False}
+OPTIONS = {"orphan_grace_s": 60.0}
 
 
 def hello(host="h1", agent="a1", **changes):

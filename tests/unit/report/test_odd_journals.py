@@ -27,8 +27,8 @@ FIELDS = sorted(
         "slots_before", "subject", "run", "job", "command", "output", "checkpoints", "autoscale", "leaving", "before",
         "observed", "number", "deadline", "for_s", "again", "waived", "lost_because", "host_blocked", "ranks",
         "waiting", "finished", "since_s", "median_s", "step_s", "drained", "root", "sent_bytes", "source", "replicas",
-        "warm", "trains", "grown", "shrunk", "kept", "again_s", "since_asked_s", "slept_s", "pause_s", "needed", "pid",
-        "rows", "rows_before",
+        "spare", "spares", "trains", "grown", "shrunk", "kept", "again_s", "since_asked_s", "slept_s", "pause_s",
+        "needed", "pid", "rows", "rows_before",
     }
 )  # fmt: skip
 

@@ -189,6 +189,7 @@ def test_run_takes_every_option_that_a_recommendation_may_have(tmp_path: Path) -
         "checkpoint_every": "60s",
         "commit_every": "auto",
         "allowed_sizes": "3,4",
+        "spares": "10%",
         "autoscale": "efficiency",
         "restart_from_scratch": True,
     }

@@ -94,6 +94,7 @@ OPTIONS = st.fixed_dictionaries(
     {"min_num_proc": st.sampled_from([1, 1, 2])},
     optional={
         "max_num_proc": st.just(2),
+        "spares": st.sampled_from(["0", "1", "50%"]),
         "checkpoint_every": st.sampled_from(["auto", "60s", "notice"]),
         "below_min": st.sampled_from(["wait", "sleep"]),
         "elastic_timeout_s": st.just(60.0),

@@ -148,3 +148,14 @@ def test_the_journal_of_a_simulated_job_is_like_that_of_a_real_one() -> None:
     simulate(trace, options.settings({"min_num_proc": 1}, trace), TIMES, journal=journal)
     events = [json.loads(line) for line in journal.getvalue().splitlines()]
     assert [each["cause"] for each in events if each["event"] == "resized"][:2] == ["start", "hosts removed"]
+
+
+def test_a_spare_saves_a_world_and_its_time_has_a_name() -> None:
+    text = UP + "0,c,up,,2\n1000,b,lost,,\n4000,a,crash,,\n"
+    none, spare = (played(text, num_proc=4, min_num_proc=1, max_num_proc=4, spares=number) for number in ("0", "auto"))
+    assert none.worlds == 3  # the others alone, then with the next host
+    assert spare.worlds == 2
+    assert spare.kept > none.kept
+    assert none.slot_seconds["spare"] == 0.0
+    assert spare.slot_seconds["spare"] == pytest.approx(2 * (1000 - 25), rel=0.05)
+    assert sum(spare.slot_seconds.values()) == pytest.approx(sum(none.slot_seconds.values()))

@@ -105,8 +105,6 @@ def test_steps_that_were_rolled_back_are_not_kept() -> None:
 def test_a_host_boots_as_long_as_it_did_and_one_that_was_never_ready_longer_than_it_was_there() -> None:
     found = noted(
         (22.0, "spawned", {"host": "b", "slot": 0}),
-        (23.0, "spawned", {"host": "a", "slot": 0, "warm": True}),
-        (23.1, "parked", {"host": "a", "slot": 0}),
     )
     assert found.trace.boots == {"a": 8.0, "b": None}
     assert found.times.boot_s == pytest.approx(8.0)

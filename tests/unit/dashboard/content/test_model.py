@@ -83,6 +83,23 @@ def test_what_the_launcher_says_of_a_host_goes_before_the_journal() -> None:
     assert (other["name"], other["state"], other["strikes"], other["left_s"]) == ("b", "blocked", 2, 8.0)
 
 
+def test_a_host_whose_process_waits_for_a_loss_is_a_spare_by_the_journal_and_by_the_launcher() -> None:
+    journal = running(JournalMaker()).add("standby", host="c", slot=0, spare=True)
+    rows = {row["name"]: row for row in page(journal, ago=2.0)["hosts"]}
+    assert [rows.get(name, {"spares": None})["spares"] for name in "ab"] == [0, 0]
+    journal.add("published", number=2, hosts={"a": 1, "b": 1, "c": 1}, added=["c"], removed=[])
+    rows = {row["name"]: row for row in page(journal, ago=2.0)["hosts"]}
+    assert (rows["c"]["spares"], rows["c"]["trains"]) == (1, False)
+    ledger = [*LIVE["ledger"], {**LIVE["ledger"][0], "name": "c"}]
+    told = {"said": "", "ledger": ledger, "details": {"hosts": {"c": {"trains": False, "ranks": [], "spares": 2}}}}
+    rows = {row["name"]: row for row in page(journal, live=told)["hosts"]}
+    assert (rows["c"]["spares"], rows["a"]["spares"]) == (2, 0)
+    called_in = {"hosts": {"a": 1, "c": 1}, "spares": ["c[0]"], "failed": {"b": 1}, "steps_lost": 0}
+    journal.resized("worker failed", 2, after=1, **called_in)
+    rows = {row["name"]: row for row in page(journal, ago=2.0)["hosts"]}
+    assert (rows["c"]["spares"], rows["c"]["trains"]) == (0, True)
+
+
 def test_gpus_and_prices_are_told_where_the_launcher_knows_them_and_of_hosts_that_train() -> None:
     def now(**more: dict[str, float]) -> dict[str, Any]:
         told = {name: {"trains": True, "ranks": [0], **more.get(name, {})} for name in ("a", "b")}

@@ -25,7 +25,6 @@ async def test_an_agent_joins_talks_and_is_talked_to(made: Scene) -> None:
             "heartbeat_s": 0.5,
             "figures_every": 1,
             "orphan_grace_s": 60.0,
-            "preload": False,
         }
     ]
     agent.say({"event": "beats", "slots": {}})

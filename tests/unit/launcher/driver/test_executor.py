@@ -105,7 +105,7 @@ def test_what_only_the_edges_know_is_added_to_orders() -> None:
         actions.TellPeers(life),
         actions.TellPeers(ProcessId(Seat("a", 0), 1)),
         actions.SendCommit("a", {"do": "helper", "id": 1, "slots": [1], "request": request}),
-        actions.StartProcess(ProcessId(Seat("a", 2), 1), PLACE, 4, {2: 0}, ()),
+        actions.StartProcess(ProcessId(Seat("a", 2), 1), PLACE, 4, 2, {2: 0}, ()),
     )
     live, late, peers, _, helper, start = together["orders"]
     assert "later" not in live["message"]

@@ -62,13 +62,6 @@ PROCESSES: dict[str, Case] = {
         workers[c:0].started True
         workers[c:0].pid 7
         > Record spawned host=c slot=0 pid=7 rank=0 local_rank=0"""),
-    "started: it was forked from a template": (of_slot("c", "started", pid=7, warm=True), """
-        workers[c:0].started True
-        workers[c:0].pid 7
-        > Record spawned host=c slot=0 pid=7 rank=0 local_rank=0 warm=True"""),
-    "template: it is ready": (news("a", "template", ready=True, memory={"rss": 1, "anonymous": 1}), """
-        agents[a].warm True"""),
-    "template: it cannot be made": (news("a", "template", ready=False, reason="threads"), NOTHING),
     "started: that was known": (of_slot("a", "started", pid=7), NOTHING),
     "not_started: it cannot run": (of_slot("c", "not_started", reason="no such file"), """
         blocked[slot 0 of c] 1 times, crashed, until 110, tried for 40 s
@@ -373,23 +366,6 @@ def test_news_change_exactly_this(case: Case) -> None:
     job = small_job()
     happen(job, *before)
     assert changes(job, lambda: happen(job, event)) == lines(expected)
-
-
-def test_the_launcher_says_once_that_a_host_has_a_template_and_why_it_has_none(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level("DEBUG")
-    job = small_job()
-    for _ in range(2):
-        happen(job, news("a", "template", ready=True, memory={"rss": 305_000_000, "anonymous": 223_000_000}))
-    happen(job, news("a", "template", ready=False, reason="an import initialises CUDA"))
-    memory = ("DEBUG", "a: new processes share a template's memory (MB, and of these no file's: [305, 223])")
-    assert [(record.levelname, record.message) for record in caplog.records] == [
-        ("INFO", "a: warm start is ready: new processes there have the script's imports done (--preload)"),
-        memory,
-        memory,
-        ("INFO", "a: every process imports by itself (--preload): an import initialises CUDA"),
-    ]
 
 
 def test_all_news_that_the_protocol_has_and_all_messages_with_a_consequence_are_in_the_table() -> None:

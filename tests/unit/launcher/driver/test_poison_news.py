@@ -30,7 +30,7 @@ POISON: tuple[Any, ...] = (
 OF_AGENTS = (
     "asked", "unasked", "started", "restarted", "restarting", "ended", "forgotten", "refused",
     "left", "dropped", "beats", "said", "helper", "helper_ended", "held", "notice", "going", "staying", "advised",
-    "notices_unavailable", "output", "template", "²",
+    "notices_unavailable", "output", "²",
 )  # fmt: skip
 FIELDS = (
     "slot", "life", "id", "method", "path", "body", "message", "slots", "code", "signal", "oom", "held", "reason",

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.core.messages.slot_protocol import DEVICE
 from hvd_elastic_ext.launcher.driver.events import AgentJoined, Expected
 from hvd_elastic_ext.launcher.health.ledger import SLOTS_WINDOW_S
 from hvd_elastic_ext.launcher.membership.devices import DEVICES, VISIBLE
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.membership.spares import SpareLimits
 from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process, Training
@@ -172,3 +175,42 @@ def test_a_recreated_pod_starts_clean() -> None:
     cluster.publish(pods("second"))
     cluster.until(lambda: sorted(cluster.world) == ["a", "b"], within=10.0)
     assert len(cluster.started["b", 0]) == tries + 1
+
+
+def test_a_spare_beside_the_training_has_the_device_of_one_slot_and_replaces_that_one_only() -> None:
+    options = JobOptions(
+        WorldLimits(start=4, least=1, settle_s=0.1), names_devices=True, spares=SpareLimits(number=1), cooldown_s=(5, 9)
+    )
+    cluster = WithDevices(options, devices=",".join(f"GPU-{slot}" for slot in range(4)))
+    cluster.hosts(a=4)
+    cluster.until(lambda: len(cluster.world) == 4)
+    cluster.until(lambda: cluster.driver.job.spares)
+    cluster.run(5.0)
+    assert cluster.slots == [0, 1, 2, 3]
+    assert cluster.started["a", 4][0][DEVICE] == "GPU-0"
+    assert cluster.own_device("a", 4) == "GPU-0"
+    cluster.kill("a", 1)
+    cluster.run(2.0)
+    assert cluster.slots == [0, 2, 3]  # it would train on the device of slot 0
+    cluster.until(lambda: cluster.slots == [0, 1, 2, 3], within=20.0)
+    cluster.run(40.0)
+    cluster.kill("a", 0)
+    cluster.until(lambda: cluster.slots == [1, 2, 3, 4], within=0.5)
+    cluster.run(30.0)
+    assert cluster.slots == [1, 2, 3, 4]
+    assert cluster.driver.job.spares == (Seat("a", 0),)  # the slot is the spare of its spare, on the same device
+    assert (cluster.started["a", 0][-1][DEVICE], cluster.own_device("a", 0)) == ("GPU-0", "GPU-0")
+
+
+def test_after_a_fault_of_a_device_no_spare_uses_it() -> None:
+    options = JobOptions(WorldLimits(start=2, settle_s=0.1), names_devices=True, spares=SpareLimits(number=1))
+    cluster = WithDevices(options, devices="x,y")
+    cluster.hosts(a=2)
+    cluster.until(lambda: len(cluster.world) == 2)
+    cluster.until(lambda: cluster.driver.job.spares)
+    cluster.run(5.0)
+    cluster.training.broken |= {("a", 0), ("a", 2)}
+    cluster.kill("a", 0, code=1)
+    cluster.run(5.0)
+    assert cluster.slots == [1]
+    assert [event["slot"] for event in cluster.events("exited")] == [0]

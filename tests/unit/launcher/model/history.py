@@ -43,6 +43,8 @@ VERBS: Final = {
     "save": "from now on the launcher's state is written so many seconds late",
     "store": "checkpoints are made, about every so many seconds",
     "disk": "hosts share no storage: each has its own",
+    "most": "worlds have so many processes at most; those of other hosts are spares",
+    "spares": "so many spares are beside the training, also on its own hosts",
     "wait": "a holder that cannot be reached is waited for so many seconds",
     "standstill": "the launcher stands still for so many seconds",
     "well": "all is well again; if nobody says so that is 10 s after the last event",
@@ -162,6 +164,10 @@ def decode(shape: Raw, raw: Sequence[Raw]) -> History:
     events += [Event(0.0, "disk")] if events and count // 24 % 3 == 2 else []
     events += _program(count // 72 % 10, first // len(FIRST))
     events += [Event(0.0, "wait", value=20.0)] if alone // 12 % 6 == 5 else []
+    if alone // 72 % 3 == 1:
+        events.append(Event(0.0, "spares", value=1.0 + alone // 216 % 2))
+    elif alone // 72 % 3 == 2:
+        events.append(Event(0.0, "most", value=float(max(1, sum(sizes.values()) - 1 - alone // 216))))
     events.append(Event(0.0, "hosts", hosts=tuple(list(sizes.items())[:begin])))
     at = FIRST[first % len(FIRST)]
     for number, each in enumerate(raw):

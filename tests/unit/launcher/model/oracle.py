@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -31,6 +32,8 @@ HEARS_S: Final = 3.0
 KILLED_S: Final = 5.0
 """Seconds for which a launcher has to wait for the end of a process that it has killed: the report of the end says what
 memory holds."""
+HANDS_OVER: Final = "hosts changed"
+"""Cause of a world in which the only rank that has the state is to leave, and gives it to its successors."""
 
 World_ = tuple[int, int]
 """A world: the incarnation of its launcher, and its generation."""
@@ -70,6 +73,8 @@ class Oracle(Observer):
     cluster: Cluster
     newest_told: Commit | None = None
     """The newest commit reported since the ranks last agreed on their state."""
+    slots: Mapping[str, int] = field(default_factory=dict)
+    """Those of each host that is ever listed."""
     begun: bool = False
     ending: bool = False
     """Whether training is done, or is about to be."""
@@ -331,7 +336,17 @@ class Oracle(Observer):
                     yield process.name, min(process.call, self._calls.get((*key, process.life), 0))
 
     def entered(self, world: World) -> None:
-        """The members of a world are connected: nobody is before its loop while others are in it."""
+        """The members of a world are connected: nobody is before its loop while others are in it, and no spare is
+        beside the process that it replaces.
+        """
+        most, names = self.cluster.options.limits.most, ", ".join(process.name for process in world.members)
+        launcher = self.cluster.launcher
+        hands_over = launcher is None or launcher.driver.job.world.decision.cause == HANDS_OVER
+        if most is not None and len(world.members) > most and not hands_over:
+            raise Broken("a spare takes a place", f"world {world.key} has more than {most} members: {names}")
+        for host, count in Counter(process.host for process in world.members).items():
+            if count > self.slots.get(host, count):
+                raise Broken("a spare takes a place", f"{host} has fewer slots than members in {world.key}: {names}")
         if len({process.at_init for process in world.members}) > 1:
             names = [process.name for process in world.members if process.at_init]
             raise Broken("one call", f"{', '.join(names)} in hvd.init(), and others in the loop of world {world.key}")

@@ -8,13 +8,14 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from hvd_elastic_ext.core.engines import ENGINES
 from hvd_elastic_ext.launcher.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.health.strikes import STARTS
+from hvd_elastic_ext.launcher.membership.spares import SpareLimits
 from tests.unit.launcher.model.history import Event, History
 from tests.unit.launcher.model.oracle import TOLD_S, Broken
 from tests.unit.launcher.model.short import SHORT, VICTIM, Cluster
@@ -34,7 +35,9 @@ ALONE_S: Final = 200.0
 """If nothing is repaired, the job trains or has ended after these seconds: ``--elastic-timeout`` is 120 s."""
 
 
-UNDISTURBED: Final = frozenset({"hosts", "leave", "calls", "prologue", "well", "store", "disk", "wait"})
+UNDISTURBED: Final = frozenset(
+    {"hosts", "leave", "calls", "prologue", "well", "store", "disk", "wait", "most", "spares"}
+)
 """If nothing else happens, and the first list is the only one, training is done when all ranks have left together."""
 CERTAIN: Final = frozenset({"brittle", "prologue", "hosts", "bad", "crash", "kill", "block", "clear", "well", "store"})
 """Events after which it is certain which end of a process follows from which."""
@@ -63,8 +66,8 @@ def play(history: History, *, recorder: Recorder | None = None) -> Failure | Non
     cluster = Cluster(launcher_dies=dies, engine=IN_PLACE[len(history.events) % len(IN_PLACE)])
     cluster.recorder = recorder
     try:
-        with _quiet():
-            _Play(cluster, history).whole()
+        with quiet():
+            Play(cluster, history).whole()
     except Broken as broken:
         return Failure(history, broken.promise, f"{cluster.sim.now - 100.0:.2f}: {broken}", _told(cluster))
     except Exception as error:  # a defect of the driver, or of the simulation
@@ -117,11 +120,14 @@ def _simpler(event: Event) -> Iterator[Event]:
             yield event._replace(hosts=event.hosts[:index] + event.hosts[index + 1 :])
 
 
-class _Play:
+class Play:
+    """One history in a cluster."""
+
     def __init__(self, cluster: Cluster, history: History) -> None:
         self._cluster, self._history = cluster, history
         self._start = cluster.sim.now
         events = history.events
+        cluster.oracle.slots = history.every_host
         cluster.oracle.undisturbed = {each.verb for each in events} <= UNDISTURBED and not any(
             each.verb == "hosts" and each.at > 0 for each in events
         )
@@ -162,7 +168,8 @@ class _Play:
     def _all_train(self) -> bool:
         if self._over():
             return True
-        seats = sum(self._history.every_host.values())
+        seats, most = sum(self._history.every_host.values()), self._cluster.options.limits.most
+        seats = seats if most is None else min(seats, most)
         worlds = [world for world in self._cluster.training.worlds if world.phase == "training"]
         return len(worlds) == 1 and len(worlds[0].members) == seats and not worlds[0].interrupted
 
@@ -365,6 +372,12 @@ class _Play:
     def _disk(self, event: Event) -> None:
         self._cluster.helpers.shared = False
 
+    def _most(self, event: Event) -> None:
+        self._cluster.options.limits = replace(self._cluster.options.limits, most=int(event.value or 1))
+
+    def _spares(self, event: Event) -> None:
+        self._cluster.options.spares = SpareLimits(number=int(event.value or 0))
+
     def _wait(self, event: Event) -> None:
         self._cluster.options.commit_wait_s = event.value or 0.0
 
@@ -377,7 +390,7 @@ class _Play:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Turn off the driver's log: it is not needed, and takes longer than the rest."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)

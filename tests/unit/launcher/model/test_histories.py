@@ -6,6 +6,7 @@ plays many more.
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 
@@ -14,12 +15,14 @@ import pytest
 from hvd_elastic_ext.launcher.custody import custody
 from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.health import ends, strikes
-from hvd_elastic_ext.launcher.membership import calls, prologue
+from hvd_elastic_ext.launcher.membership import calls, prologue, spares
 from hvd_elastic_ext.launcher.membership import prologue as prologue_planner
 from hvd_elastic_ext.launcher.membership.calls import Calls
-from tests.unit.launcher.model.history import drawn, failing, script
-from tests.unit.launcher.model.play import Failure, play
+from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
+from tests.unit.launcher.model.history import History, drawn, failing, script
+from tests.unit.launcher.model.play import Failure, Play, play, quiet
 from tests.unit.launcher.model.search import FIRST, by_seeds
+from tests.unit.launcher.model.short import Cluster
 from tests.unit.launcher.model.test_found import FOUND
 
 
@@ -52,11 +55,42 @@ def test_a_driver_that_asks_nobody_whether_a_world_may_form_is_found_out(monkeyp
     assert any(failure is not None and failure.promise == "custody" for failure in failures)
 
 
-def _played(verb: str, seeds: range) -> Iterator[Failure | None]:
-    """Play the histories of these seeds in which ``verb`` happens."""
+@pytest.mark.parametrize("verb", ["most", "spares"])
+def test_histories_call_spares_in(verb: str) -> None:
+    """Else they would show nothing about them."""
+    assert any(_called_in(history) for history in _with(verb, range(100)))
+
+
+def _called_in(history: History) -> bool:
+    cluster = Cluster()
+    with quiet():
+        Play(cluster, history).whole()
+    lines = map(json.loads, cluster.journal.getvalue().splitlines())
+    return any(line["event"] == "resized" and line.get("spares") for line in lines)
+
+
+@pytest.mark.parametrize("verb", ["most", "spares"])
+def test_a_driver_that_lets_a_spare_train_beside_the_rank_that_it_replaces_is_found_out(
+    verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if verb == "most":
+        monkeypatch.setattr(WorldLimits, "size", lambda limits, available, *, begun: available)
+    else:
+        monkeypatch.setattr(spares, "offered", lambda host: tuple(sorted({*host.usable, *host.taken})))
+    failures = _played(verb, range(200))
+    assert any(failure is not None and failure.promise == "a spare takes a place" for failure in failures)
+
+
+def _with(verb: str, seeds: range) -> Iterator[History]:
+    """The histories of these seeds in which ``verb`` happens."""
     for history in (drawn(random.Random(seed).randrange) for seed in seeds):
         if any(event.verb == verb for event in history.events):
-            yield play(history)
+            yield history
+
+
+def _played(verb: str, seeds: range) -> Iterator[Failure | None]:
+    """Play the histories of these seeds in which ``verb`` happens."""
+    return map(play, _with(verb, seeds))
 
 
 def test_a_driver_that_lets_processes_of_any_call_join_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from hvd_elastic_ext.launcher.checkpoints.schedule import AUTO, Cadence, Durabil
 from hvd_elastic_ext.launcher.cli import run_options
 from hvd_elastic_ext.launcher.driver.options import JobOptions, ScaleOptions
 from hvd_elastic_ext.launcher.job.finished_check import mark_of
+from hvd_elastic_ext.launcher.membership.spares import SpareLimits
 from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
 from hvd_elastic_ext.launcher.options.program import job_name, joins_itself
 from hvd_elastic_ext.launcher.options.settings import CloudNotices, RunSettings, Sources
@@ -71,13 +72,10 @@ def settings(**changes: Any) -> RunSettings:
         ({"ssh_identity_file": "/nowhere/key"}, "no such file"),
         ({"job": "../x"}, "--job '../x'"),
         ({"engine": "slurm"}, "--engine slurm: choose one of horovod, torch, mpirun, torchrun"),
-        (
-            {"engine": "torchrun", "preload": "auto"},
-            "--engine torchrun and --preload auto: only processes of Horovod's",
-        ),
+        ({"engine": "torchrun", "spares": SpareLimits(number=1)}, "--engine torchrun and --spares: each of its worlds"),
+        ({"engine": "mpirun", "spares": SpareLimits(percent=1)}, "--engine mpirun and --spares: each of its worlds"),
         ({"engine": "torchrun", "adopt": True}, "--engine torchrun and --adopt: only Horovod's scripts"),
         ({"engine": "torch", "adopt": True}, "--engine torch and --adopt: only Horovod's scripts"),
-        ({"engine": "torch", "preload": "auto"}, "--engine torch and --preload auto: only processes of Horovod's"),
         ({"engine": "mpirun", "rsh": "pod"}, "--engine mpirun starts its ranks over ssh"),
         ({"engine": "mpirun", "ssh_identity_file": "/a b"}, "Open MPI cannot take an option with a space"),
         ({"progress_timeout_s": 0.0}, "--progress-timeout is 0"),
@@ -217,8 +215,6 @@ def test_horovods_own_options_keep_their_names_and_meaning() -> None:
         ("--job-restart-policy OnFailure", "restart_policy", "OnFailure"),
         ("--engine torchrun", "engine", "torchrun"),
         ("--adopt", "adopt", True),
-        ("--job j", "preload", "off"),
-        ("--preload auto", "preload", "auto"),
     ],
 )
 def test_an_option_is_a_setting(words: str, setting: str, meant: object) -> None:
@@ -311,9 +307,9 @@ def test_agents_are_told_where_to_answer_prometheus_by_an_address_of_each_host()
 
 def test_agents_are_told_the_notice_file_of_the_environment_and_whether_to_report_their_load() -> None:
     told = agent_options(parse("-np", "1"), {"HVD_ELASTIC_NOTICE_FILE": "/run/notice"})
-    assert (told["notice_file"], told["observe"], told["preload"]) == ("/run/notice", False, False)
-    more = agent_options(parse("-np", "1", "--dashboard", "0", "--preload", "auto"), {"HVD_ELASTIC_NOTICE_FILE": ""})
-    assert (more["notice_file"], more["observe"], more["preload"]) == (None, True, True)
+    assert (told["notice_file"], told["observe"]) == ("/run/notice", False)
+    more = agent_options(parse("-np", "1", "--dashboard", "0"), {"HVD_ELASTIC_NOTICE_FILE": ""})
+    assert (more["notice_file"], more["observe"]) == (None, True)
 
 
 def test_sources_of_signals_come_from_the_environment_too() -> None:

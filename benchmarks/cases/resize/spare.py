@@ -1,0 +1,99 @@
+"""One of three workers is killed: the time until three train again with a spare, beside that until two train on without
+one. And what a spare costs that waits.
+
+Both jobs are ours. A spare that is called in has to get the State, so it may take one broadcast of it longer; the State
+of the trainee is tiny.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import psutil
+
+from benchmarks import jobs, steps
+from benchmarks.model import Case, Figure, Timing, Trial, Values
+
+ALONE: Final = "kill to next step, 3 to 2 workers, no spare"
+SPARED: Final = "kill to next step at size 3, one spare"
+CPU: Final = "CPU of the spare that waits"
+MEMORY: Final = "memory of the spare that waits (RSS)"
+BESIDE: Final = "memory of a rank of the same script (RSS)"
+RANKS: Final = 3
+STEPS: Final = (60, 8)
+WINDOW_S: Final = (20.0, 1.0)
+READY_S: Final = 90.0
+DEADLINE_S: Final = 60.0
+MB: Final = 1e6
+
+
+def measure(trial: Trial) -> Values:
+    """Measure a job without a spare, and one with it, one after the other."""
+    return {ALONE: [alone(trial)], **spared(trial)}
+
+
+def alone(trial: Trial) -> Timing:
+    """Return the time from ``kill -9`` of a rank to the first step of the others."""
+    with jobs.training(_part(trial, "alone"), _shape("0")) as job:
+        job.settle(RANKS, steps_each=trial.pick(*STEPS))
+        killed = job.kill(steps.members(job.stamps())[trial.number % RANKS].pid).mono
+
+        def step() -> float | None:
+            first = steps.first_at(job.stamps(), size=RANKS - 1, after=killed)
+            return None if first is None else first.mono
+
+        return job.time_until("step of a world of 2", step, since=killed, deadline=DEADLINE_S)
+
+
+def spared(trial: Trial) -> Values:
+    """Return what a spare that waits takes, and the time from ``kill -9`` of a rank to its first step at size 3."""
+    with jobs.training(_part(trial, "spared"), _shape("1")) as job:
+        job.settle(RANKS, steps_each=trial.pick(*STEPS))
+        job.wait_for("spare", lambda: len(job.records("parked")) > RANKS, timeout=READY_S)
+        job.settle(RANKS, steps_each=trial.pick(*STEPS))
+        ranks = {stamp.pid for stamp in job.stamps()}
+        waits = psutil.Process(next(each.get("pid") for each in job.records("spawned") if each.get("pid") not in ranks))
+        begun, before = time.monotonic(), sum(waits.cpu_times()[:2])
+        time.sleep(trial.pick(*WINDOW_S))
+        busy = 100 * (sum(waits.cpu_times()[:2]) - before) / (time.monotonic() - begun)
+        memory = waits.memory_info().rss / MB
+        victim = steps.members(job.stamps())[trial.number % RANKS].pid
+        beside = psutil.Process(victim).memory_info().rss / MB
+        killed = job.kill(victim).mono
+
+        def step() -> float | None:
+            own = (
+                stamp for stamp in job.stamps() if stamp.pid not in ranks
+            )  # the others may end a step of the old world
+            first = steps.first_at(own, size=RANKS, after=killed)
+            return None if first is None else first.mono
+
+        took = job.time_until("step of the spare", step, since=killed, deadline=DEADLINE_S)
+    return {SPARED: [took], CPU: [Timing(busy)], MEMORY: [Timing(memory)], BESIDE: [Timing(beside)]}
+
+
+def _part(trial: Trial, name: str) -> Trial:
+    folder = trial.folder / name
+    folder.mkdir()
+    return Trial(trial.side, trial.number, folder, trial.quick)
+
+
+def _shape(spares: str) -> jobs.Shape:
+    return jobs.Shape(hosts=(f"{jobs.HOSTS[0]}:{RANKS}",), max_np=RANKS, ours=("--spares", spares))
+
+
+CASE: Final = Case(
+    name="spare-recovery",
+    about="kill -9 of one of 3 workers; a spare takes its place",
+    figures=(
+        Figure(ALONE),
+        Figure(SPARED, floor=ALONE, bar_floor=1.3),
+        Figure(CPU, bar_s=0.1, unit="% of a core"),
+        Figure(MEMORY, unit="MB"),
+        Figure(BESIDE, unit="MB"),
+    ),
+    measure=measure,
+    repeats=5,
+    sides=("ours",),
+)

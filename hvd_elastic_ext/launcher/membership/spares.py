@@ -1,0 +1,308 @@
+"""Spares: processes that are parked beside the training, in seats that the world does not need now.
+
+A spare is started as a newcomer is, and waits for no world: it interrupts nobody. When a member is lost, the seat of a
+spare that is ready is wanted in its place (:func:`~hvd_elastic_ext.launcher.membership.chosen_hosts.seats` prefers
+seats with ready processes), so the spare is a member of the very next world. Which seats have spares is decided by
+:func:`choose`; everything else about them is what holds for any newcomer: strikes, cooldowns, the time to get ready,
+results of training calls.
+
+A host in use may have *extra seats*, numbered after its slots. A spare there stands for the slots of its host: for any
+of them or, where slots have devices, for one, whose device it uses. :func:`offered` says which seats of such a host may
+be in a world: never more than it has slots. So an extra seat is used only in place of a slot.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.health.causes import Cause
+from hvd_elastic_ext.launcher.membership.devices import named
+from hvd_elastic_ext.launcher.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.membership.world_change import Stage
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.driver.job import JobState
+    from hvd_elastic_ext.launcher.driver.roster import Worker
+    from hvd_elastic_ext.launcher.health.ledger import HealthLedger
+
+
+@dataclass(frozen=True, slots=True)
+class SpareLimits:
+    """What ``--spares`` says. Without a number: on hosts that no world needs, at most as many as the world has
+    processes."""
+
+    number: int | None = None
+    """Most spares, also in slots that the world leaves free on its own hosts."""
+    percent: float | None = None
+    """The same, as a share of the world's size, rounded up."""
+
+    @property
+    def asked_for(self) -> bool:
+        """Whether spares may be in free slots of hosts that train."""
+        return self.number is not None or self.percent is not None
+
+    def most(self, size: int) -> int:
+        """Most spares beside a world of ``size`` processes."""
+        if self.number is not None:
+            return self.number
+        return size if self.percent is None else math.ceil(self.percent * size / 100)
+
+
+BY_THEMSELVES: Final = "auto"
+"""Value of ``--spares`` for spares on surplus hosts only."""
+ON_SURPLUS_HOSTS: Final = SpareLimits()
+"""The same: what holds without the option."""
+
+
+def parse_spares(text: str) -> SpareLimits:
+    """Read ``--spares``: a number, ``N%`` of the world's size, or ``auto``. Raises :class:`UsageError`, one line."""
+    word = text.strip()
+    digits = word.removesuffix("%")
+    if word == BY_THEMSELVES:
+        return ON_SURPLUS_HOSTS
+    if not (digits.isascii() and digits.isdecimal()):
+        raise UsageError(f"--spares {text!r}: write a number, such as 1 or 0, a share such as 10%, or {BY_THEMSELVES}")
+    return SpareLimits(percent=float(digits)) if word.endswith("%") else SpareLimits(number=int(digits))
+
+
+# --- extra seats of a host in use
+
+
+def slot_of(number: int, slots: int) -> int:
+    """The slot for which a seat stands on a host of so many ``slots`` whose slots have devices: its own, or that of an
+    extra seat."""
+    return number if number < slots or not slots else (number - slots) % slots
+
+
+def bars(cause: Cause | None, detail: str, *, held: bool, devices: bool) -> str | None:
+    """Why no spare of the same host may take the place of a slot that is blocked; None if one may.
+
+    ``cause`` and ``detail``: of the slot's last fault. ``held``: it is blocked by hand, or drained. ``devices``: slots
+    have devices, so that the spare would use the same one.
+    """
+    if held:
+        return "it is blocked by hand"
+    if cause is Cause.MEMORY:
+        return "one process fewer is what relieves the memory"
+    if "starts without a step" in detail:
+        return "it fails in the same way at each start"
+    if devices and cause is Cause.CRASHED and "SIGKILL" not in detail:
+        return "its device may be at fault"
+    return None
+
+
+class HostSeats(NamedTuple):
+    """One host, for :func:`offered`. Seats are numbers: slots, and extra seats after them."""
+
+    slots: int
+    usable: Sequence[int]
+    """Slots that may work."""
+    taken: Mapping[int, Stage]
+    """Seats with a process that may stay, and its stage."""
+    blocked: Collection[int] = ()
+    """Extra seats that may not work."""
+    barred: Collection[int] = ()
+    """Seats that are blocked, and in whose place no spare may stand: see :func:`bars`."""
+    devices: bool = False
+    """Its slots have devices."""
+
+
+NEARNESS: Final[Mapping[Stage | None, int]] = {Stage.LIVE: 0, Stage.PARKED: 1, Stage.BOOTING: 2, None: 3}
+"""How near to the world the process of a seat is: the lowest first."""
+
+
+def offered(host: HostSeats) -> tuple[int, ...]:
+    """The seats of a host that a world may have: as many as it has slots, but for those that are ``barred``.
+
+    An extra seat is one of them only if it has a process already: none is started there in place of a blocked slot. A
+    member stays whatever happens to a spare.
+    """
+    extra = [number for number in host.taken if number >= host.slots and number not in host.blocked]
+    if not extra:
+        return tuple(host.usable)
+    every = sorted([*host.usable, *extra], key=lambda number: (NEARNESS[host.taken.get(number)], number))
+    if not host.devices:
+        trains = sum(host.taken.get(number) is Stage.LIVE for number in every)
+        return tuple(sorted(every[: min(host.slots, max(trains, host.slots - len(host.barred)))]))
+    barred = {slot_of(number, host.slots) for number in host.barred}
+    found = dict[int, int]()
+    for number in every:
+        slot = slot_of(number, host.slots)
+        if slot not in barred or host.taken.get(number) is Stage.LIVE:
+            found.setdefault(slot, number)
+    return tuple(sorted(found.values()))
+
+
+def extra_seats(hosts: Sequence[HostSeats], most: int) -> list[tuple[int, int]]:
+    """Extra seats in which a spare may be started, as index of the host and number: one on each host before a second
+    one, on hosts with more slots first. ``most``: how many are needed at most.
+
+    Not on a host with a blocked slot: a process that is started after a fault is no spare for it.
+    """
+    sound = [index for index, host in enumerate(hosts) if len(host.usable) == host.slots]
+    sound.sort(key=lambda index: -hosts[index].slots)
+    seats = ((index, hosts[index].slots + more) for more in range(most) for index in sound)
+    return list(islice(((index, number) for index, number in seats if number not in hosts[index].blocked), most))
+
+
+# --- which seats have a spare
+
+
+class SpareFacts(NamedTuple):
+    """The input of :func:`choose`."""
+
+    wanted: Sequence[Seat]
+    """Seats that the world should have."""
+    surplus: Sequence[Seat]
+    """Seats that may work and are not wanted, the most senior first. A blocked slot, or one of a host that is about to
+    go, is not among them: no spare stands in it."""
+    taken: Mapping[Seat, Stage]
+    """Seats with a process that may stay, and its stage."""
+    before: Collection[Seat]
+    """Seats that had a spare at the last look."""
+    quiet: bool
+    """A world trains, and nothing changes: only then processes are started that it does not need."""
+
+
+def choose(facts: SpareFacts, limits: SpareLimits) -> tuple[Seat, ...]:
+    """The seats that have a spare, or should have one.
+
+    A process that is there comes before one that would have to be started, a ready one before one that starts, and a
+    senior host before a junior one. A spare stays when the rest of its host begins to train.
+    """
+    hosts = {seat.host for seat in facts.wanted}
+    offers = [
+        seat
+        for seat in facts.surplus
+        if (facts.quiet or seat in facts.taken)
+        and (limits.asked_for or seat.host not in hosts or (seat in facts.before and seat in facts.taken))
+    ]
+    offers = [seat for seat in offers if facts.taken.get(seat) is not Stage.LIVE]  # a former member; it ends
+    offers.sort(key=lambda seat: NEARNESS[facts.taken.get(seat)])
+    return tuple(offers[: limits.most(len(facts.wanted))])
+
+
+# --- what follows from the state
+
+
+class Counts(NamedTuple):
+    """Spares of a job: those that are ready, and those that are not yet."""
+
+    ready: int
+    starting: int
+
+    def __str__(self) -> str:
+        parts = [f"{self.ready} ready"] * bool(self.ready) + [f"{self.starting} starting"] * bool(self.starting)
+        return ", ".join(parts)
+
+
+def counted(job: JobState) -> Counts:
+    """How many there are now."""
+    count = len(ready(job))
+    return Counts(count, len(job.spares) - count)
+
+
+def ready(job: JobState) -> list[Seat]:
+    """The seats of those that are ready."""
+    workers = job.roster.workers
+    return [seat for seat in job.spares if seat in workers and workers[seat].stage is Stage.PARKED]
+
+
+def is_spare(job: JobState, worker: Worker) -> bool:
+    """Whether a process is in the seat of a spare."""
+    return worker.seat in job.spares
+
+
+Usable = Sequence[tuple[Host, Sequence[int]]]
+"""Hosts with slots, or other seats, that may be used."""
+
+
+def offers(job: JobState, usable: Usable) -> Usable:
+    """Each host's seats that a world may have: its ``usable`` slots, or spares in place of some of them."""
+    if not (job.in_place and job.options.spares.asked_for):
+        return usable
+    return [(host, offered(each)) for (host, _), each in zip(usable, _host_seats(job, usable), strict=True)]
+
+
+def find(job: JobState, usable: Usable) -> None:
+    """Note which seats have spares now. A spare whose seat is wanted is called in: it is ready since now.
+
+    Not under engines that start other processes for each world: no process could be ready before.
+    """
+    before, job.spares = job.spares, ()
+    surplus = _surplus(job, usable) if job.in_place else []
+    if surplus:
+        facts = SpareFacts(job.wanted, surplus, job.roster.taken(), before, _quiet(job))
+        job.spares = choose(facts, job.options.spares)
+    workers, wanted = job.roster.workers, frozenset(job.wanted) if before else ()
+    for seat in job.spares:
+        if (worker := workers.get(seat)) is not None:
+            worker.spare = True
+    for seat in before:
+        if seat in wanted and (worker := workers.get(seat)) is not None and worker.stage is not Stage.LIVE:
+            worker.spare = worker.stage is Stage.PARKED  # one that is not ready yet is as any other newcomer
+            worker.since = job.now if worker.spare else worker.since
+
+
+def _surplus(job: JobState, usable: Usable) -> list[Seat]:
+    """Seats that may work and are not wanted: free slots, extra seats with a process, and those that may get one."""
+    limits, wanted = job.options.spares, frozenset(job.wanted)
+    if not limits.asked_for and sum(len(slots) for _, slots in usable) <= len(wanted):
+        return []  # the usual case
+    found = [Seat(host.name, slot) for host, slots in usable for slot in slots]
+    if limits.asked_for:
+        seats = _host_seats(job, usable)
+        for (host, _), each in zip(usable, seats, strict=True):
+            extra = (number for number in sorted(each.taken) if number >= host.slots and number not in each.blocked)
+            found += [Seat(host.name, number) for number in extra]
+        in_use = {seat.host for seat in wanted}
+        hosts = [(host, each) for (host, _), each in zip(usable, seats, strict=True) if host.name in in_use]
+        free = extra_seats([each for _, each in hosts], limits.most(len(wanted)))
+        found += [Seat(hosts[index][0].name, number) for index, number in free]
+    return [seat for seat in dict.fromkeys(found) if seat not in wanted]
+
+
+def _host_seats(job: JobState, usable: Usable) -> list[HostSeats]:
+    """The hosts, as :func:`offered` sees them."""
+    taken: dict[str, dict[int, Stage]] = {}
+    for seat, stage in job.roster.taken().items():
+        taken.setdefault(seat.host, {})[seat.slot] = stage
+    found = []
+    for (host, slots), (_, about) in zip(usable, job.faults.ledger.by_host([host for host, _ in usable]), strict=True):
+        here = taken.get(host.name, {})
+        devices = job.options.names_devices or bool(named(str(job.roster.facts_of(host.name).get("devices", ""))))
+        found.append(HostSeats(host.slots, slots, here, *_blocked(job.now, host, about, here, devices), devices))
+    return found
+
+
+def _blocked(
+    now: float, host: Host, about: HealthLedger | None, taken: Mapping[int, Stage], devices: bool
+) -> tuple[frozenset[int], frozenset[int]]:
+    """Extra seats that may not work, and seats in whose place no spare may stand."""
+    if about is None:
+        return frozenset(), frozenset()
+    blocked, barred = set[int](), set[int]()
+    for subject, record in about.records.items():
+        if not record.blocked(now):
+            continue
+        if subject.kind != "slot":
+            if subject.concerns(host):
+                blocked |= taken.keys()  # the whole host
+        elif subject.slot is not None and subject.concerns(host, subject.slot):
+            blocked.add(subject.slot)
+            if bars(record.cause, record.why, held=record.held_back(now), devices=devices):
+                barred.add(subject.slot)
+    return frozenset(number for number in blocked if number >= host.slots), frozenset(barred)
+
+
+def _quiet(job: JobState) -> bool:
+    """Whether a world trains in an elastic loop, and goes on: a program without one would run in a spare, too."""
+    if not (job.steady and job.settled and job.loopless.loops) or job.ending or job.before_exit.why is not None:
+        return False
+    return not any(worker.done for worker in job.roster.present(job.world.members))
