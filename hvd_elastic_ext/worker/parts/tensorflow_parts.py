@@ -9,6 +9,7 @@ variable has changed is known only by comparing (``counts_writes``).
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -245,18 +246,24 @@ class _NadamCounter:
     def __init__(self, optimizer: Any) -> None:
         import tensorflow as tf
 
-        self._optimizer = optimizer
+        self._optimizer = weakref.ref(optimizer)
         self.name, self.dtype, self.shape = "u_product_counter", tf.int64, tf.TensorShape([])
 
     @property
     def number(self) -> int:
-        return int(vars(self._optimizer)[_COUNTER])
+        return int(vars(self._optimizer())[_COUNTER])
 
     def assign(self, number: Any, *, read_value: bool) -> None:
-        setattr(self._optimizer, _COUNTER, int(number))
+        setattr(self._optimizer(), _COUNTER, int(number))
 
 
 _COUNTER: Final = "_u_product_counter"
+_counters: Final = weakref.WeakKeyDictionary[Any, _NadamCounter]()
+
+
+def _counter_of(optimizer: Any) -> _NadamCounter:
+    """The same one at each call: a part knows its variables by what they are."""
+    return _counters.setdefault(optimizer, _NadamCounter(optimizer))
 
 
 def optimizer_variables(optimizer: Any) -> list[Any]:
@@ -268,7 +275,7 @@ def optimizer_variables(optimizer: Any) -> list[Any]:
     counters = []
     for each in _and_inner(optimizer):
         if _COUNTER in vars(each):
-            counters.append(_NadamCounter(each))
+            counters.append(_counter_of(each))
         given = each.variables
         beside = [*getattr(each, "_hyper", {}).values(), *vars(each).values()]
         beside += vars(each._loss_scale).values() if hasattr(vars(each).get("_loss_scale"), "__dict__") else ()

@@ -206,10 +206,14 @@ class _Collective:
                 _tell_if_late(self._kind, self._library)
             return self._horovods(*args, **kwargs)
         try:
-            given = self._signature.bind(*args, **kwargs).arguments
+            bound = self._signature.bind(*args, **kwargs)
         except TypeError:
             return self._horovods(*args, **kwargs)  # which raises it, too
+        given = bound.arguments
         own = next((given[name] for name in ("tensor", "tensors", "variables") if name in given), None)
+        if self._kind == VARIABLES and isinstance(own, Iterable) and not hasattr(own, "dtype"):
+            given["variables"] = own = list(own)  # it may be an iterator
+            args, kwargs = bound.args, bound.kwargs
         tensors: Sequence[Any] = list(own) if isinstance(own, list | tuple) else [own]
         name = None if given.get("name") is None else str(given["name"])
         do = partial(_within, self._horovods, *args, **kwargs)
@@ -242,8 +246,12 @@ class _Collective:
     def _record_variables(self, between: Between, number: int | None, variables: Sequence[Any]) -> None:
         from hvd_elastic_ext.worker.calls.collectives import MOST_OF_VARIABLES
 
-        sizes = [each.dtype.size * each.shape.num_elements() for each in variables]
-        if sum(sizes) <= MOST_OF_VARIABLES:
+        try:
+            size = sum(each.dtype.size * each.shape.num_elements() for each in variables)
+        except Exception:  # noqa: BLE001 - of an open shape, or no variable: a record must not end a script
+            between.record.leave(number, "the size of the variables is not known")
+            return
+        if size <= MOST_OF_VARIABLES:
             between.record.end(number, variables, plain=self._plain)
         else:
             between.record.leave(number, f"the variables have more than {MOST_OF_VARIABLES >> 10} KiB")

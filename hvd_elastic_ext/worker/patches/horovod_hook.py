@@ -12,6 +12,7 @@ import inspect
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -263,8 +264,14 @@ def takes_numbered_updates(listener: Any) -> bool:
 
 
 @contextlib.contextmanager
-def in_training(state: Any, rejoin: Callable[[], None]) -> Iterator[None]:
+def in_training(
+    state: Any,
+    rejoin: Callable[[], None],
+    *,
+    lost_by: Callable[[BaseException], bool] = error_report.names_lost_collective,
+) -> Iterator[None]:
     """Context around a training loop. A process that is not in a world with others parks first, and then joins the job.
+    ``lost_by``: whether an error of a reset callback is that of a lost peer.
 
     At the end of the loop a State of ours commits its final values, and the result of the loop is reported to the
     launcher. A script may also end training by ``sys.exit(0)``.
@@ -273,7 +280,7 @@ def in_training(state: Any, rejoin: Callable[[], None]) -> Iterator[None]:
 
     calls, process = current_calls(), standby.current()
     with process.training(calls.number, collectives=calls.has_record):
-        _go_live(state, rejoin, call=calls.number, is_over=lambda: calls.finished() is not None)
+        _go_live(state, rejoin, call=calls.number, is_over=lambda: calls.finished() is not None, lost_by=lost_by)
         _tell_of_variables_outside(state)
         try:
             yield
@@ -284,16 +291,36 @@ def in_training(state: Any, rejoin: Callable[[], None]) -> Iterator[None]:
         getattr(state, "_returned", lambda: None)()
 
 
-def _go_live(state: Any, rejoin: Callable[[], None], *, call: int, is_over: Callable[[], bool]) -> None:
+def _go_live(
+    state: Any,
+    rejoin: Callable[[], None],
+    *,
+    call: int,
+    is_over: Callable[[], bool],
+    lost_by: Callable[[BaseException], bool],
+) -> None:
+    """Park, then join the job and run the reset callbacks. After a loss in these join the next world."""
+    from hvd_elastic_ext.worker.state.loop import losses_told
+    from hvd_elastic_ext.worker.stock import HorovodInternalError, HostsUpdatedInterrupt
+
     process = standby.current()
     if not process.parks:
         return
     process.park(call=call, is_over=is_over)
     _forget_reductions(state)
-    _rejoin(rejoin)
-    if _meets_others_in_resets() or process.was_shown_another_place(_real_place()):
-        # Objects built for another place are reset, as in any change of worlds.
-        state.on_reset()
+    for attempt in range(1, ATTEMPTS + 1):
+        _rejoin(rejoin)
+        if not (_meets_others_in_resets() or process.was_shown_another_place(_real_place())):
+            return
+        try:
+            with losses_told(lost_by):
+                state.on_reset()  # objects built for another place are reset, as in any change of worlds
+            return
+        except (HorovodInternalError, HostsUpdatedInterrupt) as error:
+            if attempt == ATTEMPTS:
+                raise
+            log.warning("joining the job failed, trying again: %s", error)
+        time.sleep(ATTEMPT_PAUSE_S * attempt)
 
 
 def _tell_of_variables_outside(state: Any) -> None:
@@ -509,7 +536,7 @@ def _time_steps(mpi_ops: Any) -> None:
     from hvd_elastic_ext.worker.optim.step_waits import measure
 
     process = standby.current()
-    on_step = _tell_if_alone(horovod) if mpi_ops is not None else lambda: None
+    on_step = _tell_if_alone(horovod) if mpi_ops is not None else lambda steps: None
     timer = StepTimer(process.link.status, report=process.link.send, on_step=on_step)
     process.step_timer = timer
     if mpi_ops is not None:
@@ -531,9 +558,9 @@ def _time_steps_of_tensorflow(comms: Any) -> None:
     process.link.status.waits = TensorFlowWaits(comms.threads_of_horovod, has_gpu).look
 
 
-def _tell_if_alone(comms: Any) -> Callable[[], None]:
-    """Return a function to call after each step of a script without a State of ours, to detect ranks that train alone.
-    Our States do this themselves. ``comms``: our module for the Horovod of this process."""
+def _tell_if_alone(comms: Any) -> Callable[[int], None]:
+    """Return a function to call after steps of a script without a State of ours, with their number, to detect ranks
+    that train alone. Our States do this themselves. ``comms``: our module for the Horovod of this process."""
     from hvd_elastic_ext.core.clock import SystemClock
     from hvd_elastic_ext.worker.sync.training_alone import TrainingAlone
 
@@ -542,11 +569,14 @@ def _tell_if_alone(comms: Any) -> Callable[[], None]:
 
     alone = TrainingAlone(comms.HorovodComms(), SystemClock(), record)
 
-    def stepped() -> None:
+    def stepped(steps: int) -> None:
         if not comms.is_initialised():
             alone.world_ended()
             return
-        with contextlib.suppress(ValueError):  # on another thread, if the world ends now
-            alone.stepped()
+        try:
+            alone.stepped(steps)
+        except ValueError:
+            if threading.current_thread() is threading.main_thread():
+                raise  # else this is the thread of the heartbeats, and the world has ended meanwhile
 
     return stepped

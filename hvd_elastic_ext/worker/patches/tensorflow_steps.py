@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import threading
 import weakref
 from typing import Any, Final
@@ -15,9 +16,8 @@ from typing import Any, Final
 from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.process.steps import steps_of
 
-_optimizers: Final = weakref.WeakSet[Any]()
-"""Those that have applied gradients."""
-_seen: Final = [0]
+_seen: Final = weakref.WeakKeyDictionary[Any, int | None]()
+"""Optimizers that have applied gradients, with their counts at the last look; None if there was none."""
 _lock: Final = threading.Lock()
 
 
@@ -28,7 +28,10 @@ def keras_optimizer(module: Any) -> None:
 
     @functools.wraps(kerass)
     def apply_gradients(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _optimizers.add(self)
+        if self not in _seen:
+            count = _count_before(self)  # a script may have loaded an optimizer that has made steps
+            with _lock:
+                _seen[self] = count
         standby.current().link.status.look = _look
         return kerass(self, *args, **kwargs)
 
@@ -49,15 +52,22 @@ def monitored_session(module: Any) -> None:
     kind.run = run
 
 
+def _count_before(optimizer: Any) -> int | None:
+    """The count of an optimizer, also where a graph is made; None if it cannot be read there."""
+    tensorflow = sys.modules.get("tensorflow")
+    with contextlib.suppress(Exception), contextlib.nullcontext() if tensorflow is None else tensorflow.init_scope():
+        return steps_of(optimizer)
+    return None
+
+
 def _look() -> None:
     """Count the steps since the last look, on any thread. A variable of a graph cannot be read from here."""
     with _lock:
-        counts = [0]
-        for optimizer in list(_optimizers):
+        new = 0
+        for optimizer, seen in list(_seen.items()):
             with contextlib.suppress(Exception):
-                counts.append(steps_of(optimizer))
-        new = max(counts) - _seen[0]
-        _seen[0] += new  # a roll-back takes steps away
+                count = _seen[optimizer] = steps_of(optimizer)  # a roll-back takes steps away
+                new = max(new, 0 if seen is None else count - seen)
         if new > 0:
             _count(new)
 

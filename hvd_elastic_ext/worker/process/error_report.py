@@ -22,7 +22,7 @@ _CHAIN: Final = 8
 _OURS: Final = f"{PurePath(__file__).parents[2]}/"
 _PYTHON: Final = f"{PurePath(traceback.__file__).parent}/"
 _INSTALLED: Final = ("/site-packages/", "/dist-packages/")
-_LIBRARIES: Final = frozenset({"torch", "horovod", "numpy"})
+_LIBRARIES: Final = frozenset({"torch", "horovod", "numpy", "tensorflow", "keras", "tf_keras"})
 _INTERRUPTS: Final = frozenset({"HorovodInternalError", "HostsUpdatedInterrupt"})
 _LOST: Final = frozenset({"HorovodInternalError", "DistNetworkError"})
 _LOST_WORDS: Final = re.compile(
@@ -31,8 +31,6 @@ _LOST_WORDS: Final = re.compile(
     re.DOTALL,
 )
 """What Gloo and NCCL write into a ``RuntimeError`` for a lost peer."""
-
-
 _LOST_IN_TENSORFLOW: Final = frozenset(
     {"UnknownError", "AbortedError", "CancelledError", "InternalError", "UnavailableError"}
 )
@@ -41,8 +39,9 @@ _NOT_SAID: Final = ("Graph execution error", "Detected at ", "File ", "Traceback
 """Beginnings of lines in TensorFlow's errors that say where in a graph, and not what."""
 _COLLECTIVE: Final = re.compile(
     r"Horovod(Grouped)?(Allreduce|Allgather|Broadcast|Alltoall|Reducescatter|Join)|Horovod has been shut down"
+    r"|\bhvd_elastic_ext\.(?!core\b)"
 )
-"""Operations of Horovod's, and no name of a script's own."""
+"""Operations of Horovod's, and the names that we give to some: no name of a script's own, or of our errors."""
 
 
 def is_failure(error: BaseException) -> bool:

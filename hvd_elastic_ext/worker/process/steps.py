@@ -43,10 +43,12 @@ SAMPLE_S: Final = 0.02
 
 
 class StepTimer:
-    """Fill in ``status`` from hooks around optimizer steps and waits for other ranks. For one thread.
+    """Fill in ``status`` from hooks around optimizer steps and waits for other ranks.
+
+    For one thread; :meth:`counted` is also called by that of the heartbeats.
 
     ``report`` reports the first step of each world, and the seconds without a step before it, less one usual step.
-    ``on_step`` is called after each step as long as no State of ours counts steps.
+    ``on_step`` is called with the number of steps that have ended, as long as no State of ours counts steps.
     """
 
     def __init__(
@@ -55,7 +57,7 @@ class StepTimer:
         now: Callable[[], float] = time.perf_counter,
         *,
         report: Callable[..., object] = lambda what, **fields: None,
-        on_step: Callable[[], None] = lambda: None,
+        on_step: Callable[[int], None] = lambda steps: None,
     ) -> None:
         self._status = status
         self._now = now
@@ -139,7 +141,7 @@ class StepTimer:
         if not self._status.own_step:
             self._status.step += 1
             self._status.step_ended(now)
-            self._on_step()
+            self._on_step(1)
 
     def counted(self, steps: int) -> None:
         """Note steps that were found by an optimizer's own count, and not as they ended."""
@@ -154,8 +156,7 @@ class StepTimer:
         self._status.stepped_at = round(now, 6)
         if not self._status.own_step:
             self._status.step += steps
-            for _ in range(steps):
-                self._on_step()
+            self._on_step(steps)
         self._status.step_ended(now, steps=steps)
 
     def _pause(self, now: float) -> float | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
 
 from hvd_elastic_ext.core.clock import Clock
@@ -25,10 +25,18 @@ PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0)
 """Seconds between the attempts to join the next world."""
 
 
-def run(state: Any, train: Callable[[], Any], *, reset: Callable[[], None], clock: Clock) -> Any:
+def run(
+    state: Any,
+    train: Callable[[], Any],
+    *,
+    reset: Callable[[], None],
+    clock: Clock,
+    lost_by: Callable[[BaseException], bool] = lambda error: False,
+) -> Any:
     """Run ``train`` in one world after another until it returns. Return its result, raise its errors except interrupts.
 
-    A sync is never skipped: a new world and a sync follow every interrupt.
+    A sync is never skipped: a new world and a sync follow every interrupt. ``lost_by``: whether an error of a reset
+    callback, which may train a step, is that of a lost peer.
     """
     while True:
         try:
@@ -39,15 +47,16 @@ def run(state: Any, train: Callable[[], Any], *, reset: Callable[[], None], cloc
             state.restore()
         except HostsUpdatedInterrupt:
             pass  # it comes between two steps: there is nothing to roll back
-        _next_world(state, reset, clock)
+        _next_world(state, reset, clock, lost_by)
 
 
-def _next_world(state: Any, reset: Callable[[], None], clock: Clock) -> None:
+def _next_world(state: Any, reset: Callable[[], None], clock: Clock, lost_by: Callable[[BaseException], bool]) -> None:
     """Join the next world. After another loss try again. The state does not change."""
     for pause in (*PAUSES_S, None):
         try:
             reset()
-            state.on_reset()
+            with losses_told(lost_by):
+                state.on_reset()
             return
         except (HorovodInternalError, HostsUpdatedInterrupt):
             if pause is None:
@@ -65,6 +74,19 @@ def rehearse_if_due(state: Any, train: Callable[[], object]) -> None:
 def lost(error: BaseException) -> HorovodInternalError:
     """The error of a lost peer, for one of the script's framework that only says so."""
     return HorovodInternalError(f"{type(error).__name__}: {text_of(error)}")
+
+
+@contextmanager
+def losses_told(lost_by: Callable[[BaseException], bool]) -> Iterator[None]:
+    """Context around code of the script: errors that ``lost_by`` knows as those of a lost peer are raised as such."""
+    try:
+        yield
+    except (HorovodInternalError, HostsUpdatedInterrupt):
+        raise
+    except Exception as error:
+        if lost_by(error):
+            raise lost(error) from error
+        raise
 
 
 def one_call(
@@ -147,14 +169,8 @@ def elastic(
 
     def after_sync(*args: Any, **kwargs: Any) -> Any:
         synced()
-        try:
+        with losses_told(lost_by):
             return train(*args, **kwargs)
-        except (HorovodInternalError, HostsUpdatedInterrupt):
-            raise
-        except Exception as error:
-            if lost_by(error):
-                raise lost(error) from error
-            raise
 
     @functools.wraps(train)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -169,7 +185,7 @@ def elastic(
                 train,
                 state,
                 whole=whole,
-                run=lambda: run(state, lambda: after_sync(*args, **kwargs), reset=reset, clock=clock),
+                run=lambda: run(state, lambda: after_sync(*args, **kwargs), reset=reset, clock=clock, lost_by=lost_by),
             )
         finally:
             notifications.remove_listener(state)

@@ -58,7 +58,7 @@ def run(func: Any = _NONE) -> Any:
         reset=_next_world,
         notifications=stock.notification_manager,
         clock=SystemClock(),
-        whole=partial(horovod_hook.in_training, rejoin=_next_world),
+        whole=partial(horovod_hook.in_training, rejoin=_next_world, lost_by=_lost_by),
         synced=standby.current().synced,
         lost_by=_lost_by,
     )

@@ -72,8 +72,7 @@ class Stopping:
     def counted(self, steps: int) -> None:
         """Note steps that an optimizer has counted itself."""
         if self._in_world:
-            for _ in range(steps):
-                self._alone.stepped()
+            self._alone.stepped(steps)
 
     def due(self) -> bool:
         """Return whether the world must end. The answer is the same on all ranks, and stays True until they leave."""

@@ -70,9 +70,9 @@ class TrainingAlone:
         if self._window.begun is not None and self._window.begun == self._comms.begun_by_script():
             self._tell(self._clock.mono() - self._window.at)
 
-    def stepped(self) -> None:
-        """Note a finished optimizer step of the present world."""
-        self._steps += 1
+    def stepped(self, steps: int = 1) -> None:
+        """Note finished optimizer steps of the present world."""
+        self._steps += steps
         if self._warned or (self._window is not None and self._steps < STEPS):
             return
         now = self._clock.mono()

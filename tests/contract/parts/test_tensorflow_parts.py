@@ -387,3 +387,14 @@ def test_generators_of_layers_stay_on_their_rank_and_are_rolled_back_exactly(tf:
 def test_a_layer_has_no_generator_by_default(tf: Any) -> None:
     """Its dropout is an operation that keeps its state in TensorFlow: docstring of tensorflow_rng."""
     assert around(network(tf)).generators() is None
+
+
+@pytest.mark.parametrize("name", ["Nadam", "legacy Nadam", "Adam"])
+def test_the_names_of_an_optimizers_variables_are_encoded_once(tf: Any, name: str) -> None:
+    case = optimizer_of(1, OTHERS.get(name, lambda tf: tf.keras.optimizers.Adam()))
+    case.change()
+    case.part.capture()
+    first = case.part.description()
+    case.change()
+    case.part.capture()
+    assert case.part.description() is first

@@ -315,6 +315,23 @@ def test_small_variables_get_what_was_broadcast_and_large_ones_are_named_unless_
 
 
 @needs_tensorflow
+def test_variables_may_come_in_any_iterable_and_with_an_open_shape(tensorflow: Begin) -> None:
+    def script(hvd: Any) -> list[Any]:
+        by_name = {"a": hvd.variable([1.0]), "b": hvd.variable([2.0])}
+        open_shape = hvd.tf.Variable([[1.0, 2.0]], shape=[None, 2])
+        hvd.broadcast_variables(by_name.values(), 0)
+        hvd.broadcast_variables((each for each in by_name.values()), root_rank=0)
+        hvd.broadcast_variables(iter([open_shape]), root_rank=0)
+        return [each.numpy().tolist() for each in (*by_name.values(), open_shape)]
+
+    assert script(tensorflow(alone=False)) == [[49.0], [98.0], [[7.0, 14.0]]]
+    kept = [entry.why for entry in all_calls.current()._between.record.entries]
+    assert kept == ["", "", "the size of the variables is not known"]
+    trains()
+    assert script(tensorflow(alone=True)) == [[49.0], [98.0], [[1.0, 2.0]]]
+
+
+@needs_tensorflow
 def test_a_collective_in_a_graph_is_not_recorded_and_one_line_tells_one_that_comes_later(
     tensorflow: Begin, caplog: pytest.LogCaptureFixture
 ) -> None:

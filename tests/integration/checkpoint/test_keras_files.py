@@ -39,6 +39,14 @@ def tf() -> Iterator[Any]:
         yield found
 
 
+@pytest.fixture(autouse=True)
+def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command sets these for its process, which here is that of all tests."""
+    for name, value in {"KERAS_BACKEND": "torch", "KERAS_TORCH_DEVICE": "cpu", "TF_USE_LEGACY_KERAS": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
 def inventory(**values: Any) -> Inventory:
     names = ParameterNames()
     parts = {name: part_of_ours(value, names) for name, value in values.items()}

@@ -52,8 +52,9 @@ def test_a_rank_that_ends_alone_ends_the_job_and_nobody_waits(how):
 
 def test_a_rank_may_ask_alone_for_its_number_on_its_machine():
     code = (
-        "from hvd_elastic_ext.worker.comms import current_world as c; c.init('mpi'); "
-        "alone = c.rank() == 1 and c.local_rank(); c.joined().max(0, name='all'); print('asked', c.rank(), alone)"
+        "import sys; from hvd_elastic_ext.worker.comms import current_world as c; c.init('mpi'); "
+        "alone = c.rank() == 1 and c.local_rank(); c.joined().max(0, name='all'); "
+        "sys.stdout.write(f'asked {c.rank()} {alone}\\n')"  # as one string: both ranks write
     )
     with mpirun(2, "-c", code) as job:
         assert job.wait(timeout=60) == 0

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,6 +18,13 @@ from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.exports import tensorboard
 from hvd_elastic_ext.launcher.exports.tensorboard import EventFile, Point, ScalarWriter
 from tests.support.clock import ManualClock
+
+
+@pytest.fixture(autouse=True)
+def no_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorBoard's reader has an own module in place of TensorFlow. TensorFlow loads Keras with the backend that the
+    environment names at that time, which tests of Keras on torch could not change any more."""
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.notf", ModuleType("tensorboard.compat.notf"))
 
 
 def scalars(folder: Path) -> Mapping[str, list[tuple[int, float]]]:

@@ -36,10 +36,9 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Standby]:
     found = Standby(Link(), environ={})
     found.step_timer = StepTimer(found.link.status)
     monkeypatch.setattr(standby, "_current", [found])
-    monkeypatch.setattr(tensorflow_steps, "_seen", [0])
-    tensorflow_steps._optimizers.clear()
+    tensorflow_steps._seen.clear()
     yield found
-    tensorflow_steps._optimizers.clear()
+    tensorflow_steps._seen.clear()
 
 
 def look(process: Standby) -> int:
@@ -75,6 +74,27 @@ def test_steps_that_a_roll_back_has_taken_away_count_again_when_they_are_done_ag
     assert look(process) == 7
     optimizer.iterations = 7
     assert look(process) == 9
+
+
+@pytest.mark.parametrize("readable", [True, False], ids=["eager", "a count that cannot be read in its graph"])
+def test_steps_that_an_optimizer_had_made_before_the_script_loaded_it_are_not_steps_of_this_process(
+    process: Standby, readable: bool
+) -> None:
+    told: list[int] = []
+    process.step_timer = StepTimer(process.link.status, on_step=told.append)
+    optimizer = patched()
+    optimizer.iterations = 1_000_000 if readable else None
+    if readable:
+        optimizer.apply_gradients("these")
+        before = 1_000_000
+    else:
+        tensorflow_steps._seen[optimizer] = tensorflow_steps._count_before(optimizer)
+        process.link.status.look = tensorflow_steps._look
+        before = optimizer.iterations = 1_000_001
+        tensorflow_steps._look()
+    optimizer.iterations = before + 5
+    assert look(process) == 5
+    assert told == [5]
 
 
 def test_the_step_of_a_state_is_its_own_and_only_the_pace_is_found_here(process: Standby) -> None:

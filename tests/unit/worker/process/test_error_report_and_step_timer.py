@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -105,7 +106,10 @@ def test_errors_of_tensorflow_that_name_a_lost_collective_are_known_as_that_and_
     for name in ("UnknownError", "AbortedError", "CancelledError", "InternalError", "UnavailableError"):
         assert follows_lost_peer(of_tensorflow(name, GRAPH))
         assert not is_failure(of_tensorflow(name, GRAPH))
+    ours = "[gloo/transport/tcp/pair.cc:598] Connection closed by peer\n\t [[{{node hvd_elastic_ext.agreement}}]]"
+    assert follows_lost_peer(of_tensorflow("UnknownError", ours))
     for other in (
+        of_tensorflow("UnknownError", "hvd_elastic_ext.core.errors.StateError: no such value\n\t [[{{node PyFunc}}]]"),
         of_tensorflow("FailedPreconditionError", f"Mismatched allreduce tensor shapes\n{GRAPH}"),  # the script's
         of_tensorflow("InvalidArgumentError", GRAPH),
         of_tensorflow("UnknownError", "Graph execution error:\nDetected at node MatMul"),
@@ -170,6 +174,20 @@ def test_a_mistake_is_shown_with_the_users_own_line_and_none_of_ours() -> None:
     assert [line for line in middle if "File" in line][-1].endswith("in script")
     assert last.endswith("UsageError: ElasticSampler: seed is 'x'; give a whole number, the same on every rank")
     assert describe(caught(script))["traceback"].count("worker/data/sampler.py") == 0
+
+
+@pytest.mark.parametrize("library", ["torch", "tensorflow", "keras", "tf_keras"])
+def test_the_users_own_line_is_the_last_one_though_a_library_called_ours(library: str) -> None:
+    fit = compile("def fit(call):\n    call()\n", f"/x/site-packages/{library}/src/training.py", "exec")
+    found: dict[str, Callable[[object], None]] = {}
+    exec(fit, found)
+
+    def script() -> None:
+        found["fit"](partial(ElasticSampler, range(3), seed="x"))
+
+    shown = for_the_user(caught(script))
+    assert shown is not None
+    assert [line for line in shown.splitlines() if "File" in line][-1].endswith("in script")
 
 
 def test_what_torch_raised_inside_of_ours_is_left_out_and_what_the_users_own_code_raised_is_not() -> None:

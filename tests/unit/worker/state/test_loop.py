@@ -91,6 +91,25 @@ def test_a_peer_lost_while_the_next_world_forms_leads_to_another_attempt(where: 
     assert story.clock.waits == [0.5, 1.0]
 
 
+def test_an_error_of_the_framework_in_a_reset_callback_that_says_a_peer_is_lost_leads_to_another_attempt() -> None:
+    story = Story(train=[HostsUpdatedInterrupt(False)], on_reset=[KeyError("a peer"), None, KeyError("my own")])
+
+    def trained() -> Any:
+        return run(
+            story,
+            lambda: story.act("train"),
+            reset=lambda: None,
+            clock=story.clock,
+            lost_by=lambda error: "peer" in str(error),
+        )
+
+    assert trained() == "train"
+    assert story.told.count("on_reset") == 2
+    story.raises["train"] = [HostsUpdatedInterrupt(False)]
+    with pytest.raises(KeyError, match="my own"):
+        trained()
+
+
 def test_a_world_that_never_forms_ends_in_its_error() -> None:
     story = Story(train=[lost()], reset=[lost() for _ in range(5)])
     with pytest.raises(HorovodInternalError, match="a peer is gone"):

@@ -87,6 +87,20 @@ def test_a_state_counts_steps_that_an_optimizer_has_counted_itself() -> None:
     assert [event for event, _ in journal.lines] == ["trains_alone"]
 
 
+def test_many_steps_counted_at_once_are_one_question() -> None:
+    class Steps(int):
+        """A number that is not to be counted up to: that would be on the thread of the heartbeats."""
+
+        def __index__(self) -> int:
+            raise AssertionError("one by one")
+
+    comms = Comms()
+    stopping = Stopping(comms, ManualClock(), CommitSchedule(), Journal().record)
+    stopping.enter()
+    stopping.counted(Steps(1_000_000))
+    assert comms.asked == 1
+
+
 def test_a_script_of_tensorflow_is_told_what_to_do_there(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
