@@ -22,6 +22,7 @@ from tests.contract.parts.cases import committed, put_back
 from tests.contract.parts.tensorflow_cases import (
     HOROVODS_CASES,
     KINDS,
+    OPTIMIZERS,
     OTHERS,
     Weights,
     around,
@@ -389,9 +390,9 @@ def test_a_layer_has_no_generator_by_default(tf: Any) -> None:
     assert around(network(tf)).generators() is None
 
 
-@pytest.mark.parametrize("name", ["Nadam", "legacy Nadam", "Adam"])
+@pytest.mark.parametrize("name", ["Nadam", "legacy Nadam"])
 def test_the_names_of_an_optimizers_variables_are_encoded_once(tf: Any, name: str) -> None:
-    case = optimizer_of(1, OTHERS.get(name, lambda tf: tf.keras.optimizers.Adam()))
+    case = optimizer_of(1, (OPTIMIZERS | OTHERS)[name])
     case.change()
     case.part.capture()
     first = case.part.description()
