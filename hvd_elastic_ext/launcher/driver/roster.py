@@ -161,7 +161,11 @@ class Worker:
     loops: bool = False
     """It has begun an elastic training function."""
     spare: bool = False
-    """It was a spare before its first world."""
+    """It is a spare, or is called in as one; not once it goes live."""
+    stands_for: int | None = None
+    """The slot whose device it was started with: its own, or that for which a spare stands. None: an earlier launcher
+    has started it, and it counts as started by the present list.
+    """
     agreed_at_heartbeat: int = 0
     """:attr:`agreed` at its last heartbeat, which would have named a commit of that world."""
     done: bool = False

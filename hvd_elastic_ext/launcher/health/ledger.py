@@ -99,7 +99,7 @@ class Strike:
 
     ``unproven_s``: seconds before it without any work; they do not count as time without a fault. ``detail``: details,
     in one line. ``longest``: it comes again at each start, so its cooldown is the longest one, and it says nothing
-    about other slots.
+    about other slots. ``apart``: it counts for its own subject only, and neither towards its host nor its node.
     """
 
     subject: Subject
@@ -109,6 +109,7 @@ class Strike:
     unproven_s: float = 0.0
     detail: str = ""
     longest: bool = False
+    apart: bool = False
 
     @classmethod
     def of(
@@ -121,11 +122,12 @@ class Strike:
         unproven_s: float = 0.0,
         detail: str = "",
         longest: bool = False,
+        apart: bool = False,
     ) -> Strike | None:
         """The strike for ``cause``; None if it is not a fault."""
         if not cause.fault:
             return None
-        return cls(subject_of(cause, host, slot), cause, at, host.node, unproven_s, detail, longest)
+        return cls(subject_of(cause, host, slot), cause, at, host.node, unproven_s, detail, longest, apart)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,13 +269,14 @@ class HealthLedger:
         """
         if not strike.cause.fault or self._covered(now, strike):
             return self
-        faults = (*(f for f in self.faults if now - f.at <= NODE_WINDOW_S), strike)[-MAX_FAULTS:]
+        recent = tuple(f for f in self.faults if now - f.at <= NODE_WINDOW_S)
+        faults = recent if strike.apart else (*recent, strike)[-MAX_FAULTS:]
         records, swept_at = dict(self.records), self.swept_at
         if now - swept_at > SWEEP_S:
             records, swept_at = {key: each for key, each in records.items() if not each.empty(now)}, now
         subject, detail = strike.subject, strike.detail
         together = {slot for slot in _slots_failing(now, faults, subject) if not self._fails_alone(now, slot, subject)}
-        together = together if len(together) >= SEVERAL_SLOTS and not strike.longest else set()
+        together = together if len(together) >= SEVERAL_SLOTS and not (strike.longest or strike.apart) else set()
         if together:
             for slot in together:
                 if (record := records.get(slot)) is not None:
@@ -285,7 +288,7 @@ class HealthLedger:
         records[subject] = record.struck(
             now, strike.cause, limits, unproven_s=strike.unproven_s, detail=detail, longest=strike.longest
         )
-        if strike.node and _node_faults(faults, strike.node) >= NODE_FAULTS:
+        if strike.node and not strike.apart and _node_faults(faults, strike.node) >= NODE_FAULTS:
             node = Subject("node", strike.node)
             detail = _last_of(f"{NODE_FAULTS} faults or more within an hour", strike)
             records[node] = records.get(node, HealthRecord()).struck(now, strike.cause, limits, detail=detail)

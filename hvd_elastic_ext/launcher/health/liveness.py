@@ -87,7 +87,7 @@ def has_less_work(share: tuple[int, int] | None, size: int) -> bool:
     """Whether a process has less than an equal share of the global batch, among ``size`` of them. It is known to be
     slow then, and has its place: it is not a straggler. ``share``: its samples, and all of them.
     """
-    return share is not None and share[0] * size < share[1]
+    return share is not None and share[0] < share[1] // size
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +333,7 @@ def _find_missing(job: JobState) -> None:
             late.append(Member(life, -1, entry[1], worker.waiting))
         if not worker.generation and worker.live_at is not None and now - worker.live_at > GO_LIVE_S:
             detail = f"{worker.seat} was told to go live and did not come"
-            strikes.strike(job, Cause.NEVER_READY, worker.host, worker.seat.slot, detail=detail)
+            strikes.strike_process(job, worker, Cause.NEVER_READY, detail=detail)
             orders.kill(job, worker, Cause.NEVER_READY)
     came = sum(life in waiting for life in job.world.members) if late else 0
     found = absence(now, late, limit_s, waiting=came)

@@ -233,6 +233,21 @@ def blocked(job: JobState, *, brief: bool = False, for_good: bool = True) -> lis
     return found
 
 
+def blocked_spares(job: JobState, *, brief: bool = False) -> list[str]:
+    """Extra seats that are blocked after the failure of a spare, of hosts that are not: as in :func:`blocked`."""
+    if not job.options.spares.asked_for:
+        return []
+    now, found = job.now, []
+    for host, about in job.faults.ledger.by_host(job.fleet.hosts):
+        if about is None or about.blocked(now, host).blocked:
+            continue
+        extra = (subject.slot for subject in about.subjects(host) if (subject.slot or 0) >= host.slots)
+        for slot in sorted(slot for slot in extra if slot is not None):
+            if (status := about.blocked(now, host, slot)).blocked:
+                found.append(_blocked(f"spare {Seat(host.name, slot)}", status, (), now, brief=brief))
+    return found
+
+
 def unreached(job: JobState, host: Host) -> str | None:
     """Why a host could not be reached at the last try; None if its agent has connected, or there was no try."""
     agent, ledger = job.roster.agents.get(host.name), job.faults.ledger
@@ -301,7 +316,7 @@ def failed(
         state.to_retry.add(worker.seat)
     waive = again and job.world.begun
     tried_s = worker.tried_s(job.now)
-    strike(job, cause, worker.host, worker.seat.slot, detail=words, tried_s=tried_s, longest=blocks, waive=waive)
+    strike_process(job, worker, cause, detail=words, tried_s=tried_s, longest=blocks, waive=waive)
     if newcomer or not _count(job, worker.seat.host, well=well):
         return None
     count = f"{len(state.counted)} processes failed within an hour, more than --failure-budget allows"
@@ -466,6 +481,36 @@ def changed_by_hand(job: JobState, event: HealthChanged) -> None:
     job.save()
 
 
+def strike_process(
+    job: JobState,
+    worker: Worker,
+    cause: Cause,
+    *,
+    detail: str,
+    tried_s: float = 0.0,
+    longest: bool = False,
+    waive: bool = False,
+) -> None:
+    """Count a strike against the seat of a process. A spare's failure says nothing about those that train beside it.
+
+    Arguments as in :func:`strike`.
+    """
+    apart = _is_beside(job, worker)
+    seat = worker.seat
+    strike(
+        job, cause, worker.host, seat.slot, detail=detail, tried_s=tried_s, longest=longest, waive=waive, apart=apart
+    )
+
+
+def _is_beside(job: JobState, worker: Worker) -> bool:
+    """Whether a process is in an extra seat, or is a spare that was in no world, on a host that trains."""
+    host, members = job.fleet.hosts.get(worker.seat.host) or worker.host, job.world.members
+    if worker.seat.slot >= host.slots:
+        return True
+    idle = worker.spare and not worker.generation and worker.life not in members
+    return idle and any(life.seat.host == worker.seat.host for life in members)
+
+
 def strike(
     job: JobState,
     cause: Cause,
@@ -476,14 +521,15 @@ def strike(
     tried_s: float = 0.0,
     longest: bool = False,
     waive: bool = False,
+    apart: bool = False,
 ) -> None:
     """Count a strike against a slot or a host, if the cause has one.
 
-    ``detail``: the text of the report. ``tried_s``: seconds of the attempt, without any work done. ``longest``: as
-    in :class:`Strike`. ``waive``: it gets no cooldown if no world can form without it.
+    ``detail``: the text of the report. ``tried_s``: seconds of the attempt, without any work done. ``longest``,
+    ``apart``: as in :class:`Strike`. ``waive``: it gets no cooldown if no world can form without it.
     """
     now, before, detail = job.now, job.faults.ledger, external_text(detail)
-    new = Strike.of(cause, host, slot, at=now, unproven_s=tried_s, detail=detail, longest=longest)
+    new = Strike.of(cause, host, slot, at=now, unproven_s=tried_s, detail=detail, longest=longest, apart=apart)
     after = before if new is None else before.struck(now, new, job.options.cooldown_s)
     if new is None or after is before:
         return

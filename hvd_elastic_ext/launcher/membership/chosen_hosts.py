@@ -136,6 +136,7 @@ def plan(job: JobState) -> Plan:
     go = with_notice.keys() | job.scaling.leaving
     staying = [(host, slots) for host, slots in usable if host.name not in go] if go else usable
     follow_slots(job, staying)
+    spares.end_misplaced(job)
     job.wanted = seats(
         spares.offers(job, staying), job.options.limits, job.roster.taken, job.roster.commits.newest_hosts
     )

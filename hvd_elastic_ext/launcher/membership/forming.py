@@ -274,7 +274,7 @@ def _call_members(job: JobState, members: Sequence[Worker]) -> None:
     for worker in members:
         worker.called_at = now
         if worker.stage is Stage.PARKED:
-            worker.stage, worker.since, worker.live_at = Stage.LIVE, now, now
+            worker.stage, worker.since, worker.live_at, worker.spare = Stage.LIVE, now, now, False
             absent.append(worker)
         elif not waiting or worker.life not in waiting:
             worker.fence_at = fence_at

@@ -86,7 +86,7 @@ def plan(job: JobState) -> Plan:
         if boots and now - worker.since > job.options.standby_timeout_s:
             detail = f"{worker.seat} did not get ready in time"
             tried_s = worker.tried_s(now)
-            strikes.strike(job, Cause.NEVER_READY, worker.host, worker.seat.slot, detail=detail, tried_s=tried_s)
+            strikes.strike_process(job, worker, Cause.NEVER_READY, detail=detail, tried_s=tried_s)
             orders.kill(job, worker, Cause.NEVER_READY)
         if worker.stopping_at == math.inf and _is_late(job, worker):
             worker.stopping_at = now + LEAVE_S
@@ -147,7 +147,7 @@ def _start(
     device_of = slot_of(seat.slot, host.slots)
     job.do(actions.StartProcess(life, place, host.slots, device_of, neighbours, blocked))
     worker = Worker(life, agent.host, Stage.BOOTING, job.now)
-    worker.planned, worker.local_rank = place.rank, place.local_rank
+    worker.planned, worker.local_rank, worker.stands_for = place.rank, place.local_rank, device_of
     job.roster.add(worker)
     if standby:
         worker.spare = seat in job.spares

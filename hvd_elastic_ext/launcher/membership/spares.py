@@ -17,10 +17,12 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.core.hosts import MAX_SLOTS, Host
+from hvd_elastic_ext.launcher.driver import orders
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.membership.devices import named
 from hvd_elastic_ext.launcher.membership.rendezvous import Seat
@@ -58,6 +60,8 @@ BY_THEMSELVES: Final = "auto"
 """Value of ``--spares`` for spares on surplus hosts only."""
 ON_SURPLUS_HOSTS: Final = SpareLimits()
 """The same: what holds without the option."""
+MOST_PERCENT: Final = 1000
+"""The largest share that ``--spares`` may be."""
 
 
 def parse_spares(text: str) -> SpareLimits:
@@ -68,7 +72,10 @@ def parse_spares(text: str) -> SpareLimits:
         return ON_SURPLUS_HOSTS
     if not (digits.isascii() and digits.isdecimal()):
         raise UsageError(f"--spares {text!r}: write a number, such as 1 or 0, a share such as 10%, or {BY_THEMSELVES}")
-    return SpareLimits(percent=float(digits)) if word.endswith("%") else SpareLimits(number=int(digits))
+    share = word.endswith("%")
+    if len(digits.lstrip("0")) > 6 or int(digits) > (MOST_PERCENT if share else MAX_SLOTS):  # int() takes 4300 digits
+        raise UsageError(f"--spares is too large; write {MAX_SLOTS} at most, or {MOST_PERCENT}%")
+    return SpareLimits(percent=float(digits)) if share else SpareLimits(number=int(digits))
 
 
 # --- extra seats of a host in use
@@ -111,6 +118,13 @@ class HostSeats(NamedTuple):
     """Seats that are blocked, and in whose place no spare may stand: see :func:`bars`."""
     devices: bool = False
     """Its slots have devices."""
+    stands: Mapping[int, int] = MappingProxyType({})
+    """The slots whose devices processes were started with, of seats for which :func:`slot_of` names another one now:
+    their host had another number of slots then."""
+
+    def slot(self, number: int) -> int:
+        """The slot whose device the process in a seat has, or would have."""
+        return self.stands.get(number, slot_of(number, self.slots))
 
 
 NEARNESS: Final[Mapping[Stage | None, int]] = {Stage.LIVE: 0, Stage.PARKED: 1, Stage.BOOTING: 2, None: 3}
@@ -121,34 +135,37 @@ def offered(host: HostSeats) -> tuple[int, ...]:
     """The seats of a host that a world may have: as many as it has slots, but for those that are ``barred``.
 
     An extra seat is one of them only if it has a process already: none is started there in place of a blocked slot. A
-    member stays whatever happens to a spare.
+    member stays whatever happens to a spare, and a spare that has failed keeps no slot from work.
     """
     extra = [number for number in host.taken if number >= host.slots and number not in host.blocked]
-    if not extra:
+    if not extra and not host.stands:
         return tuple(host.usable)
     every = sorted([*host.usable, *extra], key=lambda number: (NEARNESS[host.taken.get(number)], number))
     if not host.devices:
         trains = sum(host.taken.get(number) is Stage.LIVE for number in every)
-        return tuple(sorted(every[: min(host.slots, max(trains, host.slots - len(host.barred)))]))
+        barred_slots = sum(number < host.slots for number in host.barred)
+        return tuple(sorted(every[: min(host.slots, max(trains, host.slots - barred_slots))]))
     barred = {slot_of(number, host.slots) for number in host.barred}
     found = dict[int, int]()
     for number in every:
-        slot = slot_of(number, host.slots)
-        if slot not in barred or host.taken.get(number) is Stage.LIVE:
+        slot = host.slot(number)
+        if slot == number or slot not in barred or host.taken.get(number) is Stage.LIVE:
             found.setdefault(slot, number)
-    return tuple(sorted(found.values()))
+    return tuple(sorted([*found.values()][: host.slots]))
 
 
 def extra_seats(hosts: Sequence[HostSeats], most: int) -> list[tuple[int, int]]:
     """Extra seats in which a spare may be started, as index of the host and number: one on each host before a second
     one, on hosts with more slots first. ``most``: how many are needed at most.
 
-    Not on a host with a blocked slot: a process that is started after a fault is no spare for it.
+    Not on a host with a blocked slot: a process that is started after a fault does not count as a spare for it.
     """
     sound = [index for index, host in enumerate(hosts) if len(host.usable) == host.slots]
     sound.sort(key=lambda index: -hosts[index].slots)
-    seats = ((index, hosts[index].slots + more) for more in range(most) for index in sound)
-    return list(islice(((index, number) for index, number in seats if number not in hosts[index].blocked), most))
+    seats = ((index, hosts[index].slots + more) for more in range(min(most, MAX_SLOTS)) for index in sound)
+    # Agents take no number from MAX_SLOTS on.
+    free = ((index, number) for index, number in seats if number < MAX_SLOTS and number not in hosts[index].blocked)
+    return list(islice(free, most))
 
 
 # --- which seats have a spare
@@ -230,6 +247,24 @@ def offers(job: JobState, usable: Usable) -> Usable:
     return [(host, offered(each)) for (host, _), each in zip(usable, _host_seats(job, usable), strict=True)]
 
 
+def end_misplaced(job: JobState) -> None:
+    """End processes outside of a world whose seat stands for another slot than at their start, since their host has
+    another number of slots now: they have the device of that slot, and its local rank.
+    """
+    members = frozenset(job.world.members)
+    for worker in job.roster.workers.values():
+        waits = worker.stage is not Stage.LIVE and worker.leaving is None and worker.killed is None
+        if waits and _is_misplaced(job, worker) and worker.life not in members and not worker.done:
+            orders.remove(job, worker, "its host has another number of slots now")
+
+
+def _is_misplaced(job: JobState, worker: Worker) -> bool:
+    host = job.fleet.hosts.get(worker.seat.host)
+    if host is None or worker.stands_for is None:
+        return False
+    return slot_of(worker.seat.slot, host.slots) != worker.stands_for
+
+
 def find(job: JobState, usable: Usable) -> None:
     """Note which seats have spares now. A spare whose seat is wanted is called in: it is ready since now.
 
@@ -273,11 +308,17 @@ def _host_seats(job: JobState, usable: Usable) -> list[HostSeats]:
     taken: dict[str, dict[int, Stage]] = {}
     for seat, stage in job.roster.taken().items():
         taken.setdefault(seat.host, {})[seat.slot] = stage
+    stands: dict[str, dict[int, int]] = {}
+    for seat, worker in job.roster.workers.items():
+        if worker.stands_for is not None and _is_misplaced(job, worker):
+            stands.setdefault(seat.host, {})[seat.slot] = worker.stands_for
     found = []
     for (host, slots), (_, about) in zip(usable, job.faults.ledger.by_host([host for host, _ in usable]), strict=True):
         here = taken.get(host.name, {})
         devices = job.options.names_devices or bool(named(str(job.roster.facts_of(host.name).get("devices", ""))))
-        found.append(HostSeats(host.slots, slots, here, *_blocked(job.now, host, about, here, devices), devices))
+        blocked, barred = _blocked(job.now, host, about, here, devices)
+        stand = stands.get(host.name, {})
+        found.append(HostSeats(host.slots, slots, here, blocked, barred, devices=devices, stands=stand))
     return found
 
 

@@ -97,7 +97,7 @@ def status(job: JobState) -> str:
         parts.append(f"spares: {spares.counted(job)}")
     if (wanted := job.scaling.wanted) is not None and wanted != len({life.seat.host for life in job.world.members}):
         parts.append(f"hosts asked for: {wanted}")
-    if blocked := strikes.blocked(job):
+    if blocked := [*strikes.blocked(job), *strikes.blocked_spares(job)]:
         parts.append(f"blocked: {first_few(blocked)}")
     if needed := host_list.needed_unlisted(job):
         parts.append(f"not listed, but needed until another host can take its place: {first_few(needed)}")
@@ -137,7 +137,7 @@ def lacking(job: JobState) -> list[str]:
     found = []
     if refused := host_list.list_refused(job):
         found.append(f"{refused}; the hosts before it are kept until it is corrected")
-    if blocked := strikes.blocked(job, brief=True, for_good=False):
+    if blocked := [*strikes.blocked(job, brief=True, for_good=False), *strikes.blocked_spares(job, brief=True)]:
         found.append(f"blocked: {first_few(blocked)}")
     return found
 

@@ -147,7 +147,8 @@ class GlobalBatches(Sampler[list[int]]):
         self.total = total
         self.largest = largest
         self.shares = chosen(shares, of="GlobalBatches")
-        sampler.shares = self.shares
+        if self.shares is not None:  # else those of other batches over the same sampler stay
+            sampler.shares = self.shares
 
     @property
     def passes(self) -> int:

@@ -111,7 +111,8 @@ class OwnTime:
     """The time that this rank needs for some work of its own, without its waits for other ranks in between.
 
     On a GPU the host only queues the work, so there the device measures, by events in its present stream: from when it
-    has done all earlier work to when it has done this. Nothing waits for it until the seconds are asked for.
+    has done all earlier work to when it has done this. Nothing waits for it until the seconds are asked for. It
+    does not tell what part of that were waits for others: with any such wait the time is unknown.
     """
 
     def __init__(self, timer: StepTimer) -> None:
@@ -129,15 +130,17 @@ class OwnTime:
     def end(self) -> None:
         """End the measurement."""
         passed_s = self._timer.now() - self._began
-        if self._timer.unseen != self._unseen:
-            self._events.clear()  # a wait within it was not measured
+        waited_s = self._timer.all_waits_s - self._waits
+        if self._timer.unseen != self._unseen or (self._events and waited_s > 0.0):
+            self._events.clear()  # a wait within it was not measured, or not by the device
         elif self._events:
             self._events.append(_event())
         else:
-            self._seconds = passed_s - (self._timer.all_waits_s - self._waits)
+            self._seconds = passed_s - waited_s
 
     def seconds(self) -> float | None:
-        """Return the time; None if it is not known, because a wait for other ranks was not measured."""
+        """Return the time; None if it is not known, because a wait for other ranks was not measured, or was one on a
+        GPU."""
         if self._events:
             begun, ended = self._events
             ended.synchronize()

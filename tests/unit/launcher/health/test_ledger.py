@@ -81,6 +81,17 @@ def test_a_slot_that_fails_all_the_time_makes_no_others_first_fault_that_of_the_
     assert ledger.usable_slots(62.0, EIGHT) == (0, 1, 2, 4, 6, 7)
 
 
+def test_a_fault_that_stands_apart_counts_towards_neither_its_host_nor_its_node() -> None:
+    ledger = HealthLedger()
+    for at, slot in ((0.0, 8), (0.1, 9), (0.2, 10), (0.3, 0)):
+        strike = Strike.of(Cause.CRASHED, EIGHT, slot, at=at, apart=slot >= EIGHT.slots)
+        assert strike is not None
+        ledger = ledger.struck(at, strike, LIMITS)
+    assert ledger.usable_slots(1.0, EIGHT) == (1, 2, 3, 4, 5, 6, 7)
+    assert all(ledger.blocked(1.0, EIGHT, slot).blocked for slot in (0, 8, 9, 10))
+    assert {subject.kind for subject in ledger.records} == {"slot"}
+
+
 def test_slots_failing_far_apart_are_each_their_own_fault() -> None:
     later = 1.0 + SLOTS_WINDOW_S
     ledger = faults((0.0, Cause.CRASHED, PLAIN, 0), (later, Cause.CRASHED, PLAIN, 2))

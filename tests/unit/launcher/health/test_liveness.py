@@ -66,6 +66,8 @@ STRAGGLERS = {
         train a b c d drain_stragglers=True; {SLOW} share b 5 24; run 60; no straggler; world a b c d""",
     "named with an equal share, or more": f"""
         train a b c d; {SLOW} share b 6 24; run 60; is straggler.host b""",
+    "named with the smaller one of equal shares, where samples are left over": f"""
+        train a b c d; {SLOW} share b 6 27; run 60; is straggler.host b""",
     "a drained slot works again if no other host is left": f"""
         train a b c drain_stragglers=True; {SLOW} until a c; hosts b; run 1; kill a; kill c; until b""",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hvd_elastic_ext.agent.orders import MAX_SLOT
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.events import EVENTS
 from hvd_elastic_ext.core.hosts import Host
@@ -31,7 +32,7 @@ from hvd_elastic_ext.launcher.membership.world_change import (
     WorldLimits,
     decide,
 )
-from hvd_elastic_ext.launcher.reporting.all_waits import status
+from hvd_elastic_ext.launcher.reporting.all_waits import lacking, status
 from tests.unit.launcher.scenarios import Scenario, play
 from tests.unit.launcher.simulated_processes import Training
 
@@ -105,6 +106,14 @@ def test_the_option_is_read(text: str, limits: SpareLimits) -> None:
 def test_any_other_text_is_refused_in_one_line_that_says_what_to_write(text: str) -> None:
     with pytest.raises(UsageError, match=r"--spares .*write a number, such as 1 or 0, a share such as 10%, or auto"):
         parse_spares(text)
+
+
+@pytest.mark.parametrize("text", ["1025", "1001%", "9" * 30, "9" * 5000, "9" * 5000 + "%"])
+def test_more_spares_than_any_host_has_slots_are_refused_in_one_line_that_says_how_many_there_may_be(text: str) -> None:
+    with pytest.raises(UsageError, match="--spares is too large; write 1024 at most, or 1000%") as error:
+        parse_spares(text)
+    assert len(str(error.value)) < 100
+    assert (parse_spares("1024"), parse_spares("01000%")) == (SpareLimits(number=1024), SpareLimits(percent=1000.0))
 
 
 # --- who joins
@@ -264,6 +273,26 @@ LIVE, PARKED, BOOTING = Stage.LIVE, Stage.PARKED, Stage.BOOTING
         "the second for the second": (host(2, "0", {0: LIVE, 2: PARKED, 3: PARKED}, devices=True), (0, 3)),
         "never two on one device": (host(2, "01", {0: PARKED, 1: LIVE, 2: LIVE}, devices=True), (1, 2)),
         "nor on a barred one": (host(2, "1", {1: LIVE, 2: PARKED}, devices=True, barred=(0,)), (1,)),
+        "a spare that has failed bars no slot": (
+            host(2, "01", {1: LIVE, 3: PARKED}, blocked=(2,), barred=(2,)),
+            (1, 3),
+        ),
+        "and none with devices": (
+            host(2, "01", {0: LIVE, 3: PARKED}, devices=True, blocked=(5,), barred=(5,)),
+            (0, 1),
+        ),
+        "but other spares on its device": (
+            host(2, "1", {1: LIVE, 4: PARKED}, devices=True, blocked=(2,), barred=(2,)),
+            (1,),
+        ),
+        "a member has the device that it was started with": (
+            host(4, "0123", {1: LIVE, 2: LIVE, 0: PARKED}, devices=True, stands={2: 0}),
+            (1, 2, 3),
+        ),
+        "and a host that has fewer slots now not more of them": (
+            host(2, "01", {0: LIVE, 1: LIVE, 2: LIVE}, devices=True, stands={2: 2}),
+            (0, 1),
+        ),
     }.values(),
     ids=str,
 )
@@ -296,6 +325,11 @@ def test_spares_are_spread_over_sound_hosts_the_larger_ones_first() -> None:
     assert extra_seats(hosts, 0) == []
     assert extra_seats(hosts, 2) == [(1, 4), (0, 1)]
     assert extra_seats(hosts, 4) == [(1, 4), (0, 1), (1, 5), (0, 2)]
+
+
+def test_no_extra_seat_has_a_number_that_agents_refuse() -> None:
+    assert extra_seats([HostSeats(1022, range(1022), {})], 4) == [(0, 1022), (0, MAX_SLOT)]
+    assert extra_seats([HostSeats(1, (0,), {})], 9999)[-1] == (0, MAX_SLOT)
 
 
 def test_a_spare_in_an_extra_seat_has_the_local_rank_of_its_slot_and_so_its_device() -> None:
@@ -349,6 +383,68 @@ class Steps(Scenario):
 @pytest.mark.parametrize("text", IN_USE.values(), ids=IN_USE)
 def test_on_hosts_in_use(text: str) -> None:
     play(text, steps=Steps, spares=ONE)
+
+
+FOUR = SpareLimits(number=4)
+BESIDE = "train a:2 b:2 cooldown_s=(5.0,9.0); sees parked 8; run 1; number spawned 8; generation 1"
+FAILING = {
+    "two spares of a host fail together, and its ranks train on": f"""
+        {BESIDE}; kill a:2 1; kill a:3 1; run 3; world a a b b; generation 1
+        is struck.subject slot 2 of a, slot 3 of a""",
+    "a rank is killed and a spare fails": f"""
+        {BESIDE}; kill a:0; kill a:3 1; until a a b b <0.5; is struck.subject slot 0 of a, slot 3 of a
+        run 2; world a a b b""",
+    "a spare fails and then a rank is killed": f"""
+        {BESIDE}; kill a:3 1; run 1; kill a:0; until a a b b <0.5; is struck.subject slot 3 of a, slot 0 of a
+        run 2; world a a b b""",
+}
+
+
+@pytest.mark.parametrize("text", FAILING.values(), ids=FAILING)
+def test_failing_spares_cost_only_their_own_seats(text: str) -> None:
+    play(text, spares=FOUR)
+
+
+def test_a_spare_in_a_free_slot_that_fails_costs_the_ranks_of_its_host_nothing() -> None:
+    play(
+        """begin start=3 most=3 cooldown_s=(5.0,9.0); hosts a b:4; until a b b; sees parked 5; run 1
+        kill b:2 1; kill b:3 1; run 1; world a b b; generation 1; is struck.subject slot 2 of b, slot 3 of b""",
+        spares=SpareLimits(number=2),
+    )
+
+
+def test_a_spare_ends_when_the_number_of_slots_of_its_host_changes_as_it_has_the_device_of_another_slot() -> None:
+    cluster = play("train a:2 cooldown_s=(5.0,9.0); sees parked 3; run 1; hosts a:4; until a a a a; run 20", spares=ONE)
+    assert sorted(line["slot"] for line in cluster.events("spawned")) == [0, 1, 2, 2, 3, 4]
+    cluster = play("train a:4 cooldown_s=(5.0,9.0); sees parked 5; run 1; hosts a:3; until a a a; run 20", spares=ONE)
+    assert {line["slot"] for line in cluster.events("spawned")[5:]} == {3}
+    play(
+        """train a:2 cooldown_s=(5.0,9.0); sees parked 3; hosts a:4; kill a:0; until a a a a <5
+        is resized.size 2, 1, 4""",  # it is not called in
+        spares=ONE,
+    )
+
+
+def test_a_host_that_only_has_spares_is_to_blame_when_they_fail_together() -> None:
+    cluster = play(
+        """begin start=3 most=3 cooldown_s=(5.0,9.0); hosts a:3 b:2; until a a a; sees parked 5; run 1
+        kill b:0 1; kill b:1 1; run 1; world a a a""",
+        spares=SpareLimits(number=2),
+    )
+    assert "2 slots failed" in cluster.events("struck")[-1]["host_blocked"]
+
+
+def test_the_seat_of_a_spare_that_has_failed_is_named_as_long_as_it_is_blocked() -> None:
+    job = play(f"{BESIDE}; kill a:3 1; run 2", spares=FOUR).driver.job
+    assert "blocked: spare a[3] (2 s ago, for 3 s more: slot 3 of a: crashed: exit code 1)" in status(job)
+    assert lacking(job) == ["blocked: spare a[3] (for 3 s more: slot 3 of a: crashed: exit code 1)"]
+    job = play(f"{BESIDE}; kill a:3 1; run 6", spares=FOUR).driver.job
+    assert "blocked" not in status(job)
+
+
+def test_one_that_has_been_called_in_is_a_member_like_any_other() -> None:
+    cluster = play(f"train a:2 {SPARE} 3; kill a:0; until a a <0.3", spares=ONE)
+    assert not any(worker.spare for worker in cluster.driver.job.roster.workers.values() if worker.stage is LIVE)
 
 
 def test_a_share_of_the_world_has_spares_on_as_many_hosts() -> None:

@@ -22,6 +22,7 @@ from hvd_elastic_ext.worker.data.global_batches import GlobalBatches, micro_batc
 from hvd_elastic_ext.worker.data.sampler import ElasticSampler
 from hvd_elastic_ext.worker.data.shares import FIRST, Limits, MeasuredShares, bounds, decide, equal, scaled
 from hvd_elastic_ext.worker.data.stream import ElasticStream
+from hvd_elastic_ext.worker.optim import step_waits
 from hvd_elastic_ext.worker.optim.step_waits import OwnTime
 from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.process.link import Status
@@ -219,6 +220,37 @@ def test_a_rank_s_own_time_is_unknown_if_a_wait_within_it_was_not_measured(monke
     assert measured.seconds() is None
 
 
+class Event:
+    """Of a GPU: it was done at a time, in ms."""
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_time(self, later: Event) -> float:
+        return later.at - self.at
+
+
+def test_on_a_gpu_a_rank_s_own_time_is_unknown_with_a_wait_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    timer = StepTimer(Status(), lambda: now[0])
+    monkeypatch.setattr(standby.current(), "step_timer", timer)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(step_waits, "_event", lambda: Event(1000 * now[0]))
+    measured = OwnTime.begin()
+    now[0] += 2.0
+    measured.end()
+    assert measured.seconds() == 2.0
+    measured = OwnTime.begin()
+    now[0] += 2.0
+    with timer.waiting():
+        now[0] += 5.0
+    measured.end()
+    assert measured.seconds() is None
+
+
 def test_without_an_agent_waits_are_measured_once_shares_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standby.current(), "step_timer", None)
     OwnTime.begin()
@@ -378,6 +410,13 @@ def test_passes_leave_room_for_the_largest_share_and_a_step_makes_no_more_than_i
     batches = GlobalBatches(sampler, 64, 16, shares="measured")
     assert batches.passes == 4, "56 of 64 at most, 16 at a time"
     assert next(batches.steps(AsLoaded(batches))).passes == 2
+
+
+def test_other_batches_over_the_same_sampler_with_equal_shares_do_not_end_the_measuring() -> None:
+    sampler = PlacedSampler((0, 2), 64)
+    batches = GlobalBatches(sampler, 64, shares="measured")
+    assert GlobalBatches(sampler, 32).shares is None
+    assert sampler.shares is batches.shares
 
 
 def test_shares_are_refused_where_batches_have_no_weights_in_one_line_that_says_what_does() -> None:
