@@ -288,5 +288,5 @@ def _writer(to: Path, model: str | None) -> Writer | None:
     if to.name.endswith(keras_files.ENDINGS):
         return partial(keras_files.write, given=model)
     if model is not None:
-        raise UsageError(f"--model is for files of Keras; {to} is none: give it the ending .keras or .weights.h5")
+        raise UsageError(f"--model is for files of Keras; {to} is not one: give it the ending .keras or .weights.h5")
     return _WRITERS.get(to.suffix)

@@ -2,12 +2,11 @@
 
 The same Keras writes them that the job trained with, so it must be installed here. It builds the model from the
 configuration in the checkpoint, or a function of the user's does. A checkpoint may come from anywhere: Keras' safe mode
-stays on, and what would lead it out of Keras, or to functions that do more than compute, is refused before.
+stays on, and nothing is built that is not on a list of what only computes. Keras itself takes any name from any module.
 """
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import importlib
 import importlib.util
@@ -32,11 +31,13 @@ MODEL: Final = "model"
 """The name of the model in the State of Keras."""
 
 _REMEDY: Final = "give --model FILE.py:FUNCTION, a function of yours that returns the model, built"
+_OWN: Final = "_hvd_elastic_model_of_"
+"""Before the name of the user's file, the name of its module."""
 _TORCH: Final = "_torch_params."
 """In the ``state_dict`` of a Keras model on torch: what comes before the path of each of its variables."""
 
 _PURE: Final = re.compile(
-    r"(compat\.v1\.)?((math|nn|linalg|signal|image|bitwise|sparse|strings|__operators__)\.\w+|"
+    r"(compat\.v1\.)?((math|nn|linalg|signal|image|bitwise|sparse|strings|__operators__)\.[a-z]\w*|"
     r"abs|add|argmax|argmin|boolean_mask|broadcast_to|cast|clip_by_norm|clip_by_value|concat|cos|cumsum|divide|einsum|"
     r"equal|exp|expand_dims|floor|gather|gather_nd|greater|greater_equal|identity|less|less_equal|logical_and|"
     r"logical_not|logical_or|matmul|maximum|minimum|multiply|negative|norm|not_equal|one_hot|ones_like|pad|pow|range|"
@@ -44,6 +45,34 @@ _PURE: Final = re.compile(
     r"stack|stop_gradient|subtract|tanh|tensordot|tile|transpose|truediv|unstack|where|zeros_like)"
 )
 """Functions of TensorFlow that a layer may be of (``TFOpLambda``): they compute."""
+
+_OPERATIONS: Final = frozenset({"TFOpLambda", "SlicingOpLambda"})
+_KINDS: Final[Mapping[str, str]] = {
+    "keras.layers": "Layer",
+    "keras.initializers": "Initializer",
+    "keras.regularizers": "Regularizer",
+    "keras.constraints": "Constraint",
+}
+"""Public modules of Keras, and the class of it that what is built from them has to be of."""
+
+_CLASSES: Final = frozenset(
+    {("keras", "Sequential"), ("keras", "Model"), ("keras", "DTypePolicy"), ("keras.mixed_precision", "Policy")}
+    | {("keras.random", "SeedGenerator"), ("keras.src.models.functional", "Functional")}
+    | {(f"{package}.src.engine.functional", "Functional") for package in ("keras", "tf_keras")}
+    | {(f"{package}.src.layers.core.tf_op_layer", name) for package in ("keras", "tf_keras") for name in _OPERATIONS}
+    | {("keras.src.ops.core", name) for name in ("Cast", "SaturateCast", "StopGradient", "Unstack")}
+)
+"""Other classes that Keras 2 and 3 write for ordinary models: some of them it has only in modules of its own."""
+
+_OPS: Final = frozenset(f"keras.src.ops.{name}" for name in ("numpy", "nn", "math", "linalg", "image"))
+"""Modules of Keras 3 for the operations between layers."""
+
+_VALUES: Final = frozenset({"__tensor__", "__numpy__", "__bytes__", "__keras_tensor__", "__slice__", "__ellipsis__"})
+_ACTIVATIONS: Final = frozenset({"keras.activations", "builtins"})
+"""Modules that Keras names for its activations."""
+
+_NOT_ACTIVATIONS: Final = frozenset({"get", "serialize", "deserialize"})
+"""Functions among the activations that are not activations."""
 
 
 def write(
@@ -130,7 +159,7 @@ def _built(keras: Any, description: Description, name: str) -> Any:
     library: Any = importlib.import_module(f"{keras.__name__}.src.saving.serialization_lib")
     try:
         config = json.loads(description.config)
-        problem = foreign(config)
+        problem = foreign(config, keras)
         if problem is None:
             with library.ObjectSharingScope():
                 return library.deserialize_keras_object(config, safe_mode=True)
@@ -139,9 +168,9 @@ def _built(keras: Any, description: Description, name: str) -> Any:
     raise UsageError(f"{name}: it is built with {problem}, which is not done from a checkpoint; {_REMEDY}")
 
 
-def foreign(config: Any) -> str | None:
-    """Return what in a configuration is not to be built: a class or function that is not of Keras, a layer that runs
-    code, or a function of TensorFlow that may do more than compute. Pure."""
+def foreign(config: Any, keras: Any) -> str | None:
+    """Return what in a configuration is not to be built, as a phrase: all that is not a layer, a model, an activation
+    and the like of this ``keras``, or that runs code, reads files, or is more than its variables."""
     rest = [config]
     while rest:
         each = rest.pop()
@@ -150,28 +179,51 @@ def foreign(config: Any) -> str | None:
         if not isinstance(each, dict):
             continue
         rest += each.values()
-        if problem := _problem(each):
+        if problem := _problem(each, keras):
             return problem
     return None
 
 
-def _problem(found: dict[str, Any]) -> str | None:
-    kind, module = found.get("class_name"), found.get("module")
-    if kind is None:
+def _problem(found: dict[str, Any], keras: Any) -> str | None:
+    if isinstance(found.get("vocabulary"), str):  # a path, or a URL
+        return "a vocabulary from a file"
+    if found.get("compile_config"):
+        return "what it was compiled with"
+    if "class_name" not in found:
         return None
+    kind, module, inner = found["class_name"], found.get("module"), found.get("config")
     if kind in RUNS_CODE or kind == "__lambda__":
         return f"a {kind}"
-    inner = found.get("config")
-    name = inner if kind == "function" else kind
-    of_keras = isinstance(module, str) and module.partition(".")[0] in ("keras", "tf_keras")
-    built_in = module == "builtins" and kind == "function" and not hasattr(builtins, str(inner))
-    unnamed = module is None and found.get("registered_name") is None
-    if not (of_keras or built_in or unnamed):
-        return f"{name!s:.80}, which is not Keras' own"
-    function = inner.get("function") if kind in ("TFOpLambda", "SlicingOpLambda") and isinstance(inner, dict) else None
-    if function is not None and not (isinstance(function, str) and _PURE.fullmatch(function)):
-        return f"tf.{function!s:.80}"
+    if kind in _VALUES and found.keys() <= {"class_name", "config"}:
+        return None
+    name: Any = inner if kind == "function" else kind
+    # where a module lacks the name, Keras 2 takes the registered one
+    known = isinstance(name, str) and name.isidentifier() and found.get("registered_name") in (None, name)
+    if not (known and (_is_activation if kind == "function" else _is_class)(module, name, keras)):
+        return f"{name!r:.80}" + ("" if module is None else f" of {module!r:.80}")
+    function = inner.get("function") if kind in _OPERATIONS and isinstance(inner, dict) else None
+    if kind in _OPERATIONS and not (isinstance(function, str) and _PURE.fullmatch(function)):
+        return repr(f"tf.{function!s:.80}")
     return None
+
+
+def _is_activation(module: Any, name: str, keras: Any) -> bool:
+    return module in _ACTIVATIONS and name not in _NOT_ACTIVATIONS and callable(vars(keras.activations).get(name))
+
+
+def _is_class(module: Any, name: str, keras: Any) -> bool:
+    """Whether a class may be built from a checkpoint: as for a commit, one with more than variables may not be."""
+    if (module, name) in _CLASSES:
+        return True
+    if module in _OPS and hasattr(keras, "Operation"):
+        found = vars(importlib.import_module(module)).get(name)
+        return isinstance(found, type) and found.__module__ == module and issubclass(found, keras.Operation)
+    if module not in _KINDS:
+        return False
+    public: Any = getattr(keras, module.rpartition(".")[2])
+    found = vars(public).get(name)
+    base = getattr(public, _KINDS[module])
+    return isinstance(found, type) and issubclass(found, base) and not hasattr(found, "save_assets")
 
 
 def _returned(given: str) -> Any:
@@ -180,10 +232,12 @@ def _returned(given: str) -> Any:
     path = Path(file)
     if path.suffix != ".py" or not path.is_file():
         raise UsageError(f"--model {given}: there is no file {file or given}; write FILE.py:FUNCTION")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    # under a name of its own: a json.py or keras.py must not replace the library
+    own = f"{_OWN}{path.stem}"
+    spec = importlib.util.spec_from_file_location(own, path)
     assert spec is not None
     assert spec.loader is not None
-    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    module = sys.modules[own] = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.resolve().parent))
     spec.loader.exec_module(module)
     function = getattr(module, name, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import collections
+import contextlib
 import dataclasses
 import enum
 import itertools
@@ -204,18 +205,40 @@ def _of_python(scalar: Any) -> Any:
 
 def as_live(live: Any, given: Any) -> Any:
     """Return ``given``, a value of a file that :func:`plain` has made, in the type of ``live`` if that is NumPy's or
-    TensorFlow's."""
+    TensorFlow's. Raises :class:`StateError` if a scalar of NumPy's is to become another value by that."""
     numpy: Any = sys.modules.get("numpy")
     if numpy is None:
         return given
     if isinstance(live, numpy.generic):
         fits = isinstance(given, bool | int | float | complex | str) and live.dtype.kind != "m"
-        return type(live)(given) if fits else given
+        return _as_scalar(live, given) if fits else given
     is_array, is_eager = type(live) is numpy.ndarray, type(live).__name__ == "EagerTensor"
     if not (is_array or is_eager) or not hasattr(given, "detach") or str(given.dtype) == "torch.bfloat16":
         return given
     array = given.detach().cpu().numpy()
     return array if is_array else sys.modules["tensorflow"].constant(array)
+
+
+def _as_scalar(live: Any, given: bool | int | float | complex | str) -> Any:
+    """Return ``given`` as a scalar of ``live``'s type. Only floats are rounded, to the precision of that type."""
+    import numpy
+
+    kind, made = type(live), None
+    if isinstance(given, str) == (live.dtype.kind in "UM"):
+        with contextlib.suppress(ValueError, TypeError, OverflowError), numpy.errstate(over="ignore"):
+            made = kind(given)
+    if made is None or not (isinstance(given, str) or _is_same(made, given)):
+        raise StateError(f"it is {given!r:.100}, and the State has a numpy.{kind.__name__} there")
+    return made
+
+
+def _is_same(made: Any, given: complex) -> bool:
+    import numpy
+
+    number = made.item()  # Python compares exactly; NumPy would round the given number first
+    if number == given or (number != number and given != given):
+        return True
+    return made.dtype.kind in "fc" and bool(abs(number - given) <= float(numpy.finfo(made.dtype).eps) * abs(given))
 
 
 def _hashable(value: Any) -> Any:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import json
 import logging
 import sys
 import warnings
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from hvd_elastic_ext.checkpoint.format.descriptions import RUNS_CODE, Description
+from hvd_elastic_ext.core.json_text import to_text
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ def described(model: Any, *, names: tuple[str, ...] = ()) -> Description:
     """Return the description of a model, with ``names`` of its variables.
 
     There is no configuration for a subclassed model, nor for one with layers that are not Keras' own, that run code
-    (:data:`RUNS_CODE`), or that have more than variables, such as a vocabulary.
+    (:data:`RUNS_CODE`), or that have more than variables, such as a vocabulary; nor for one with NaN or infinity in it.
     """
     base = next((kind for kind in type(model).__mro__ if _package(kind) in PACKAGES), None)
     if base is None:
@@ -55,10 +55,21 @@ def _config(model: Any, base: type) -> str:
             return ""
         name = "Sequential" if base.__name__ == "Sequential" else "Model"
         found = {"module": "keras", "class_name": name, "config": config, "registered_name": None}
-        return json.dumps(found | ({"build_config": build} if build else {}))
+        return to_text(_uncompiled(found | ({"build_config": build} if build else {})), instead=_refuse)
     except Exception:  # each version of Keras has errors of its own; the commit is worth more than its export
         log.debug("Keras cannot describe %r", model, exc_info=True)
         return ""
+
+
+def _uncompiled(config: Any) -> Any:
+    """Return a configuration without what models within the model are compiled with."""
+    if isinstance(config, dict):
+        return {key: _uncompiled(value) for key, value in config.items() if key != "compile_config"}
+    return [_uncompiled(value) for value in config] if isinstance(config, list | tuple) else config
+
+
+def _refuse(number: float) -> NoReturn:
+    raise ValueError(f"{number} is not JSON")
 
 
 def _is_plain(layer: Any) -> bool:

@@ -74,15 +74,15 @@ def _put(inventory: Inventory, tree: Any, names: Names) -> None:
         raise StateError(f"it holds a value of type {type(tree).__name__}, not a dict with names")
     chosen = _chosen(inventory, tree, names)
     ready = {name: _fitted(inventory.parts[name], given, name) for name, given in chosen if name in inventory.parts}
+    live = inventory.values()
+    values = {name: _as_live(live.get(name), given, name) for name, given in chosen if name not in ready}
     for name, fitted in ready.items():
         try:
             inventory.parts[name].restore(fitted)
         except Exception as error:  # a user's own load_state_dict may raise anything
             raise StateError(f"{name}: {' '.join(str(error).split()) or type(error).__name__}") from error
-    live = inventory.values()
-    for name, given in chosen:
-        if name not in ready:
-            setattr(inventory.owner, name, as_live(live.get(name), given))
+    for name, value in values.items():
+        setattr(inventory.owner, name, value)
 
 
 def _chosen(inventory: Inventory, tree: Mapping[str, Any], names: Names) -> list[tuple[str, Any]]:
@@ -121,5 +121,12 @@ def _demand(foreign: Sequence[Any], absent: Sequence[str], what: str) -> None:
 def _fitted(part: Part, given: Any, name: str) -> Any:
     try:
         return part.fitted(given)
+    except StateError as error:
+        raise StateError(f"{name}: {error}") from error
+
+
+def _as_live(live: Any, given: Any, name: str) -> Any:
+    try:
+        return as_live(live, given)
     except StateError as error:
         raise StateError(f"{name}: {error}") from error

@@ -15,6 +15,7 @@ from safetensors.numpy import load_file
 import hvd_elastic_ext.torch as elastic
 from hvd_elastic_ext.cli import main
 from hvd_elastic_ext.core.commit_record import Identity
+from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.state.contents import Inventory
 from hvd_elastic_ext.worker.state.importing import Importing
 from tests.integration.checkpoint.made_checkpoints import OfParts, kept, save, trained
@@ -80,3 +81,11 @@ def test_numpys_values_are_exported_without_numpy_and_come_back_as_numpys(tmp_pa
     tensors = tmp_path / "out.safetensors"
     assert main(["checkpoints", "export", str(store), "--to", str(tensors)]) == 0
     assert numpy.array_equal(load_file(tensors)["rows"], values["rows"])
+
+
+def test_a_value_that_would_become_another_one_is_refused_by_name_before_anything_is_changed() -> None:
+    values = {"epoch": 1, "best": numpy.int64(0)}
+    into = Inventory(SimpleNamespace(**values), {}, names=list(values), part_for=lambda value: None)
+    with pytest.raises(StateError, match=r"^the given dict: best: it is 0\.7, and the State has a numpy\.int64 there$"):
+        Importing().take({"epoch": 5, "best": 0.7}, into, None)
+    assert vars(into.owner) == values

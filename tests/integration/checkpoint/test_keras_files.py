@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -125,7 +126,35 @@ def with_a_step_of_its_own(keras: Any) -> Any:
     return Own(inputs, keras.layers.Dense(2)(inputs))
 
 
-MODELS = (sequential, built_by_a_call, branched, with_operations, with_a_step_of_its_own)
+def compiled_within(keras: Any) -> Any:
+    """A model within a model, which Keras writes with what it was compiled with."""
+    within = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    within.compile("adam", "mse", metrics=["mae"])
+    inputs = keras.Input((4,))
+    return keras.Model(inputs, keras.layers.Dense(2)(within(inputs)))
+
+
+def of_many_kinds(keras: Any) -> Any:
+    """Layers in layers, activations as functions, and whatever else Keras writes with a module."""
+    layers = keras.layers
+    inputs = keras.Input((4,))
+    rows = layers.Reshape((2, 2))(layers.Dense(4, activation=keras.activations.gelu)(inputs))
+    rows = layers.Bidirectional(layers.LSTM(3, return_sequences=True))(rows)
+    rows = layers.TimeDistributed(layers.Dense(4, kernel_regularizer="l2", kernel_constraint="unit_norm"))(rows)
+    rows = layers.RNN(layers.StackedRNNCells([layers.GRUCell(3), layers.SimpleRNNCell(2)]))(rows)
+    rows = layers.Activation("softmax")(layers.Dense(3, bias_initializer=keras.initializers.Constant(0.5))(rows))
+    return keras.Model(inputs, layers.Dense(2, dtype="float32")(layers.Rescaling(2.0)(rows)))
+
+
+def with_operations_of_keras_3(keras: Any) -> Any:
+    inputs = keras.Input((4,))
+    shifted = keras.ops.relu(keras.layers.Dense(4)(inputs) * 2.0 - inputs[:, 1:2])
+    return keras.Model(inputs, keras.layers.Dense(2)(keras.ops.concatenate([shifted, keras.ops.exp(inputs)], axis=1)))
+
+
+MODELS = (
+    sequential, built_by_a_call, branched, with_operations, with_a_step_of_its_own, compiled_within, of_many_kinds,
+)  # fmt: skip
 
 
 @needs_tensorflow
@@ -292,33 +321,84 @@ def test_layers_that_hold_code_are_not_described_and_never_in_a_checkpoint(
 
 
 @needs_tensorflow
-def test_what_a_crafted_checkpoint_would_run_is_refused(
-    tf: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_number_that_json_does_not_have_leaves_a_model_without_a_description(tf: Any) -> None:
+    """In a file of Keras null would be in its place."""
+    keras = tf.keras
+    layers = [keras.layers.Masking(float("nan")), keras.layers.Dense(2)]
+    own = inventory(model=keras.Sequential([keras.Input((4, 1)), *layers]))
+    [description] = own.descriptions().values()
+    assert descriptions.decode(description).config == ""
+
+
+def function(module: str, name: str, registered: str | None = None) -> dict[str, Any]:
+    return {"class_name": "function", "module": module, "config": name, "registered_name": registered}
+
+
+def layer(module: str | None, name: str, registered: str | None = None, **config: Any) -> dict[str, Any]:
+    named = {"name": "evil", "trainable": True, "dtype": "float32", **config}
+    return {
+        "module": module, "class_name": name, "registered_name": registered, "config": named, "name": "evil",
+        "inbound_nodes": [["_CONSTANT_VALUE", -1, "VICTIM", {}]],
+    }  # fmt: skip
+
+
+SYSTEM = function("keras.src.utils.io_utils", "os.system")
+WRAPPERS = "tf_keras.src.layers.rnn.cell_wrappers"
+CRAFTED: Mapping[str, Any] = {
+    "'tf.io.gfile.rmtree'": layer(
+        "tf_keras.src.layers.core.tf_op_layer", "TFOpLambda", "TFOpLambda", function="io.gfile.rmtree"
+    ),
+    "a Lambda": {"class_name": "Lambda", "config": {"function_type": "lambda", "function": ["4wAAAA==", None]}},
+    "a __lambda__": {"class_name": "__lambda__", "config": {"value": "4wAAAA=="}},
+    "'system' of 'os'": {"class_name": "function", "module": "os", "config": "system"},
+    "'exec' of 'builtins'": {"class_name": "function", "module": "builtins", "config": "exec"},
+    "'Popen' of 'subprocess'": {"class_name": "Popen", "module": "subprocess", "config": {}},
+    "'os.system' of 'keras.src.utils.io_utils'": layer("keras.layers", "Activation", activation=SYSTEM),
+    "'func_load' of 'keras.src.utils.generic_utils'": function("keras.src.utils.generic_utils", "func_load"),
+    "'deserialize' of 'keras.activations'": function("keras.activations", "deserialize"),
+    "'tanh' of 'keras.activations'": function("keras.activations", "tanh", "deserialize"),
+    "'relu' of 'os'": function("os", "relu"),
+    "'DropoutWrapper' of 'tf_keras.src.layers.rnn.cell_wrappers'": layer(
+        WRAPPERS, "DropoutWrapper", cell=layer("keras.layers", "LSTMCell", units=1), dropout_fn=SYSTEM
+    ),
+    "'ResidualWrapper' of 'tf_keras.src.layers.rnn.cell_wrappers'": layer(WRAPPERS, "ResidualWrapper"),
+    "'__slice__' of 'subprocess'": layer("subprocess", "__slice__", "Popen"),
+    "'Dense' of 'keras.layers'": layer("keras.layers", "Dense", "Popen", units=2),
+    "'deserialize' of 'keras.layers'": layer("keras.layers", "deserialize"),
+    "'experimental.SyncBatchNormalization' of 'keras.layers'": layer(
+        "keras.layers", "experimental.SyncBatchNormalization"
+    ),
+    "'Dropout'": {"class_name": "Dropout", "config": {"rate": 0.5}},
+    "'__typespec__' of 'subprocess'": {
+        "class_name": "__typespec__", "spec_name": "Popen", "module": "subprocess", "registered_name": None,
+        "config": [],
+    },
+    "what it was compiled with": {**layer("keras", "Sequential"), "compile_config": {"optimizer": SYSTEM}},
+    "'StringLookup' of 'keras.layers'": layer("keras.layers", "StringLookup", vocabulary=["a"]),
+    "'IntegerLookup' of 'keras.layers'": layer("keras.layers", "IntegerLookup", vocabulary=[1]),
+    "'TextVectorization' of 'keras.layers'": layer("keras.layers", "TextVectorization"),
+    "a vocabulary from a file": layer("keras.layers", "Hashing", num_bins=3, vocabulary="/etc/hostname"),
+}  # fmt: skip
+
+
+@needs_tensorflow
+@pytest.mark.parametrize("problem", CRAFTED)
+def test_what_a_crafted_checkpoint_would_run_or_read_is_refused(
+    problem: str, tf: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Keras 2 imports any module that a configuration names, and calls any function of TensorFlow with constants."""
+    """Keras 2 imports any module that a configuration names, takes what it has in it from other modules, calls any
+    function of TensorFlow with constants, and reads the vocabulary of a layer from any file."""
     victim = tmp_path / "victim"
     victim.mkdir()
-    layers: Mapping[str, Any] = {
-        "tf.io.gfile.rmtree": {
-            "module": "keras.layers", "class_name": "TFOpLambda", "registered_name": "TFOpLambda", "name": "evil",
-            "config": {"name": "evil", "trainable": True, "dtype": "float32", "function": "io.gfile.rmtree"},
-            "inbound_nodes": [["_CONSTANT_VALUE", -1, str(victim), {}]],
-        },
-        "a Lambda": {"class_name": "Lambda", "config": {"function_type": "lambda", "function": ["4wAAAA==", None]}},
-        "a __lambda__": {"class_name": "__lambda__", "config": {"value": "4wAAAA=="}},
-        "system, which is not Keras' own": {"class_name": "function", "module": "os", "config": "system"},
-        "exec, which is not Keras' own": {"class_name": "function", "module": "builtins", "config": "exec"},
-        "Popen, which is not Keras' own": {"class_name": "Popen", "module": "subprocess", "config": {}},
-    }  # fmt: skip
-    for number, (problem, layer) in enumerate(layers.items()):
-        config = {"name": "m", "trainable": True, "layers": [layer], "input_layers": [], "output_layers": []}
-        crafted = {"module": "keras", "class_name": "Model", "config": config, "registered_name": None}
-        own = inventory(model=sequential(tf.keras))
-        description = descriptions.encode(Description((), "tf_keras 2.21.0", json.dumps(crafted)))
-        monkeypatch.setattr(own, "descriptions", lambda description=description: {"model": description})
-        store = stored(tmp_path / f"store-{number}", own)
-        line = refused(store, tmp_path / "out.keras", capsys)
-        assert f"model: it is built with {problem}, which is not done from a checkpoint; give --model" in line
+    evil = json.loads(json.dumps(CRAFTED[problem]).replace("VICTIM", str(victim)))
+    config = {"name": "m", "trainable": True, "layers": [evil], "input_layers": [], "output_layers": []}
+    crafted = {"module": "keras", "class_name": "Model", "config": config, "registered_name": None}
+    own = inventory(model=sequential(tf.keras))
+    description = descriptions.encode(Description((), "tf_keras 2.21.0", json.dumps(crafted)))
+    monkeypatch.setattr(own, "descriptions", lambda: {"model": description})
+    store = stored(tmp_path / "store", own)
+    line = refused(store, tmp_path / "out.keras", capsys)
+    assert f"model: it is built with {problem}, which is not done from a checkpoint; give --model" in line
     assert victim.is_dir()
 
 
@@ -368,7 +448,7 @@ def test_a_checkpoint_without_a_keras_model_is_refused_in_one_line(
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras' own
-@pytest.mark.parametrize("make", [sequential, built_by_a_call, branched])
+@pytest.mark.parametrize("make", [sequential, built_by_a_call, branched, of_many_kinds, with_operations_of_keras_3])
 def test_keras_3_loads_both_files_and_predicts_the_same(
     make: Callable[[Any], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -402,3 +482,14 @@ def test_a_description_comes_back() -> None:
 def test_a_function_is_named_by_its_file(given: str) -> None:
     with pytest.raises(UsageError, match=r"write FILE\.py:FUNCTION$"):
         keras_files._returned(given)
+
+
+@pytest.mark.parametrize("library", ["json", "keras"])
+def test_a_users_file_does_not_replace_a_library_of_its_name(
+    library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / f"{library}.py").write_text("class Made:\n    built = True\n\ndef made():\n    return Made()\n")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "modules", {**sys.modules, library: (before := ModuleType(library))})
+    assert keras_files._returned(f"{tmp_path / library}.py:made").built
+    assert sys.modules[library] is before

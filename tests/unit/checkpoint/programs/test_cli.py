@@ -22,7 +22,7 @@ def test_an_export_says_how_much_was_written(
     count: int, to: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(export, "export", lambda *_, **__: count)
-    options = argparse.Namespace(name="000001", to=tmp_path / to, force=False, call=None)
+    options = argparse.Namespace(name="000001", to=tmp_path / to, force=False, call=None, model=None)
     assert cli._export(open_store(str(tmp_path), {}), options) == 0
     assert capsys.readouterr().out == f"000001: {said} to {tmp_path / to}\n"
 

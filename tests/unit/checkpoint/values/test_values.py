@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from hvd_elastic_ext.checkpoint.values import read as reading
 from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.checkpoint.values import write as writer
-from hvd_elastic_ext.checkpoint.values.read import CLASHING, DEEPEST, check, plain, read
+from hvd_elastic_ext.checkpoint.values.read import CLASHING, DEEPEST, as_live, check, plain, read
 from hvd_elastic_ext.checkpoint.values.write import Unfit, is_fit, write
 from hvd_elastic_ext.core.errors import StateError
 from tests.unit.checkpoint.values.records import Best, Colour, Key, Listed, Mode, Own, Point, Word
@@ -488,3 +488,35 @@ def test_a_class_is_found_by_the_name_of_its_definition_only() -> None:
     assert reading.imported_class(f"{HERE}:Own.Inner") is Own.Inner
     assert reading.imported_class("builtins:int") is builtins.int
     assert reading.imported_class(f"{__name__}:Own") is None
+
+
+# Values of a file, in the types of a State
+
+
+@pytest.mark.parametrize(
+    ("live", "given"),
+    [(numpy.int64(0), 7), (numpy.int64(0), 3.0), (numpy.int8(0), -128), (numpy.bool_(False), True),
+     (numpy.bool_(False), 1), (numpy.float64(0), 1), (numpy.float64(0), math.nan), (numpy.float32(0), -math.inf),
+     (numpy.float32(0), 0.1), (numpy.longdouble(0), 0.1), (numpy.complex64(0), 0.1 + 2j), (numpy.str_("a"), "b"),
+     (numpy.datetime64("2000-01-01"), "2026-01-01")],
+)  # fmt: skip
+def test_a_value_of_a_file_gets_the_type_that_the_state_has(live: Any, given: Any) -> None:
+    made = as_live(live, given)
+    assert (type(made), str(made)) == (type(live), str(type(live)(given)))
+
+
+@pytest.mark.parametrize(
+    ("live", "given"),
+    [(numpy.int64(0), 0.7), (numpy.int64(0), math.nan), (numpy.int64(0), math.inf), (numpy.int64(0), "1"),
+     (numpy.int8(0), 300), (numpy.uint8(0), -1), (numpy.bool_(False), "False"), (numpy.bool_(False), 2),
+     (numpy.float32(0), 1e300), (numpy.float32(0), "0.5"), (numpy.float64(0), 10**400), (numpy.float64(0), 1j),
+     (numpy.str_("a"), 1), (numpy.datetime64("2000-01-01"), "soon"), (numpy.datetime64("2000-01-01"), 3)],
+)  # fmt: skip
+def test_a_value_of_a_file_that_would_become_another_one_is_refused(live: Any, given: Any) -> None:
+    with pytest.raises(StateError, match=rf"^it is .*, and the State has a numpy\.{type(live).__name__} there$"):
+        as_live(live, given)
+
+
+@pytest.mark.parametrize("given", [None, [1], {"a": 1}, b"a"])
+def test_a_value_of_a_file_that_is_not_a_number_or_text_stays_as_it_is(given: Any) -> None:
+    assert as_live(numpy.int64(0), given) is given
