@@ -177,8 +177,9 @@ def test_five_hosts_that_arrive_one_by_one_make_one_resize(training: Training) -
 def test_a_host_whose_worker_crashes_each_time_it_joins_backs_off_and_the_rest_trains_on(training: Training) -> None:
     script = training.directory / "train.py"
     text = TRAINEE.read_text()
-    crash = f"        if HOST == {THIRD!r} and elastic.size() == 3:\n            raise RuntimeError('no such device')\n"
-    script.write_text(text.replace("        optimizer.zero_grad()\n", f"{crash}        optimizer.zero_grad()\n"))
+    step = "            optimizer.zero_grad()\n"
+    crash = f"            if HOST == {THIRD!r} and elastic.size() == 3: raise RuntimeError('no such device')\n"
+    script.write_text(text.replace(step, crash + step))
     assert crash in script.read_text()
     training.set_hosts(f"{FIRST}:1", f"{SECOND}:1")
     options = (*QUICK, "--blacklist-cooldown-range", "1", "4", "--failure-budget", "3")
