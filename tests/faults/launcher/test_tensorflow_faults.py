@@ -64,7 +64,8 @@ def test_rank_0_two_ranks_at_once_and_one_within_its_commit_may_be_killed(launch
     assert found == {alone(launched, "loop.py")}
     marks = {path.name for path in (launched.directory / "marks").iterdir()}
     assert {"killed-7-0", "killed-16-1", "killed-16-2", "died-committing"} <= marks
-    assert [each.get("cause") for each in launched.events("struck")] == ["crashed"] * 4
+    # Not by strikes: where two slots fail within 30 s, the host has one for all of them.
+    assert [each.get("cause") for each in launched.events("exited") if each.get("code")] == ["crashed"] * 4
     assert {each.get("steps_lost") for each in launched.events("rolled_back")} <= {0, 1, 2}
 
 
