@@ -92,10 +92,11 @@ def page_commands(page: str, *, python: str) -> str:
 
 
 def readme_script(readme: str) -> str:
-    """The script that the README shows. Raises ToolingError if there is not just one."""
-    scripts = re.findall(r"^```python\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
+    """The script that the README shows for PyTorch. Raises ToolingError if there is not just one."""
+    shown = re.findall(r"^```python\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
+    scripts = [script for script in shown if "import hvd_elastic_ext.torch" in script]
     if len(scripts) != 1:
-        raise ToolingError(f"README.md shows {len(scripts)} scripts; one is expected")
+        raise ToolingError(f"README.md shows {len(scripts)} scripts for PyTorch; one is expected")
     return str(scripts[0])
 
 
