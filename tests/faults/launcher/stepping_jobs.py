@@ -56,7 +56,7 @@ class Training(Launched):
     def __init__(self, directory: Path, engine: str = "horovod", *, trains: str = "torch") -> None:
         super().__init__(directory)
         self.engine = engine
-        self.trains = trains
+        self._framework = trains
         self._reading: RunningProcess | None = None
         self._steps: dict[tuple[str, ...], Step] = {}
         self._read_to = 0
@@ -78,7 +78,7 @@ class Training(Launched):
         source = source or ("--hosts-file", str(self.hosts))
         named = ("--job", JOB, "--journal", str(self.journal), "--engine", self.engine)
         words = [*source, *named, *QUICK, *map(str, options), sys.executable, str(TRAINEE)]
-        settings = {"HVD_ELASTIC_SAMPLE": "0", "OMP_NUM_THREADS": "1", "TRAINS": self.trains, **QUIET, **(env or {})}
+        settings = {"HVD_ELASTIC_SAMPLE": "0", "OMP_NUM_THREADS": "1", "TRAINS": self._framework, **QUIET, **(env or {})}
         with self.popen([*wrap, *ELASTIC, "run", *words], env=settings, cwd=self.directory) as process:
             self.process = process
             yield process
