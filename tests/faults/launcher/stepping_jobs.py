@@ -78,7 +78,13 @@ class Training(Launched):
         source = source or ("--hosts-file", str(self.hosts))
         named = ("--job", JOB, "--journal", str(self.journal), "--engine", self.engine)
         words = [*source, *named, *QUICK, *map(str, options), sys.executable, str(TRAINEE)]
-        settings = {"HVD_ELASTIC_SAMPLE": "0", "OMP_NUM_THREADS": "1", "TRAINS": self._framework, **QUIET, **(env or {})}
+        settings = {
+            "HVD_ELASTIC_SAMPLE": "0",
+            "OMP_NUM_THREADS": "1",
+            "TRAINS": self._framework,
+            **QUIET,
+            **(env or {}),
+        }
         with self.popen([*wrap, *ELASTIC, "run", *words], env=settings, cwd=self.directory) as process:
             self.process = process
             yield process
