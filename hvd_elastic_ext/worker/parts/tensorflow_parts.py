@@ -174,6 +174,8 @@ class KerasOptimizerPart(VariablesPart):
         """Build it for the model that is compiled with it. Raises :class:`StateError` for one that would make its slots
         later: a commit before that could not be restored."""
         inner = _and_inner(self.value)[-1]
+        if hasattr(inner, "_create_all_weights"):
+            inner._create_all_weights([])  # its step count and options, which it would make in its first step
         if _is_built(inner):
             return
         models = [part.value for part in parts.values() if isinstance(part, KerasModelPart)]

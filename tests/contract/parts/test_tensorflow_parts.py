@@ -202,8 +202,13 @@ def test_an_optimizer_that_would_make_its_slots_after_a_commit_is_built_by_its_m
 
 
 def test_an_optimizer_without_slots_needs_no_step_before(tf: Any) -> None:
-    part = around(tf.keras.optimizers.legacy.SGD(0.1))
+    optimizer, net = tf.keras.optimizers.legacy.SGD(0.1), network(tf)
+    part = around(optimizer)
     part.join({"optimizer": part})
+    commit = committed(part)
+    optimizer.apply_gradients(gradients(tf, net))
+    put_back(part, commit)
+    assert committed(part) == commit
 
 
 def test_a_layer_without_variables_yet_is_refused(tf: Any) -> None:
