@@ -96,7 +96,7 @@ def test_a_real_agent_answers_with_what_runs_there(tmp_path: Path, monkeypatch: 
         assert first['hvd_elastic_agent_info{host="h1",name="job-1"}'] == "1.0"
         assert first["hvd_elastic_agent_connected"] == "1.0"
         assert 0 < float(first["hvd_elastic_agent_memory_ratio"]) < 1
-        argv = ["sh", "-c", "read line"]
+        argv = ["sleep", "1000"]
         assert agents.control.send("h1", {"do": "start", "slot": 0, "argv": argv, "life": 1, "link": True})
         while (told := await asyncio.to_thread(read, port))['hvd_elastic_agent_processes{state="booting"}'] != "1.0":
             pass  # each look is a request
