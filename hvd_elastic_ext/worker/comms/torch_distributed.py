@@ -12,6 +12,7 @@ own store, and makes the token unnecessary.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import os
@@ -53,6 +54,7 @@ class TorchDistributedComms(Comms):
 
     def __init__(self) -> None:
         self._host = _host_group()
+        rest_at_exit()
 
     def rank(self) -> int:
         """The rank in torch's default process group."""
@@ -240,6 +242,41 @@ def never_destroy(group: object) -> None:
 
 
 never_destroy(_pins)
+
+_GLOO: Final = "pt_gloo_runloop"
+"""What torch calls the threads that carry out Gloo's operations."""
+_REST_S: Final = 2.0
+"""Most seconds that the end of a process waits for these threads."""
+_LOOK_S: Final = 0.002
+
+
+def rest_at_exit() -> None:
+    """Have the end of the interpreter wait until Gloo's threads have nothing to do. May be called again.
+
+    :data:`_pins` hold our own tensors, but a thread may just as well hold a tensor of the script, whose last operation
+    it has finished a moment ago: the process would abort after all its work is done. A thread that waits for a peer
+    holds nothing up.
+    """
+    atexit.unregister(_rest)
+    atexit.register(_rest)
+
+
+def _rest() -> None:
+    clock, calm = SystemClock(), 0
+    deadline = clock.mono() + _REST_S
+    while calm < 2 and clock.mono() < deadline:  # twice, because a thread that waits for the interpreter looks idle
+        calm = 0 if any(_is_busy(task) for task in os.listdir("/proc/self/task")) else calm + 1
+        clock.wait(threading.Event(), _LOOK_S)
+
+
+def _is_busy(task: str) -> bool:
+    """Whether a thread of this process carries out an operation of Gloo now, and does not wait."""
+    try:
+        with open(f"/proc/self/task/{task}/stat", encoding="ascii", errors="replace") as stat:
+            name, _, fields = stat.read().partition("(")[2].rpartition(") ")
+    except OSError:  # it has ended
+        return False
+    return name == _GLOO and fields[:1] == "R"
 
 
 def is_initialised() -> bool:

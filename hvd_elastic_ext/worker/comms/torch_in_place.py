@@ -231,6 +231,7 @@ def _prepare() -> None:
     """
     if not hasattr(dist.new_group, "hvd_elastic_fence"):
         atexit.register(_never_wait_at_exit)
+        torch_distributed.rest_at_exit()
         standby.current().link.status.waits = TorchWaits().look
         fenced: Any = HOROVOD_FENCE.adding(_connecting_in_a_thread()(dist.new_group))
         fenced.hvd_elastic_fence = True
