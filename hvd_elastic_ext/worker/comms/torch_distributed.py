@@ -22,6 +22,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, NoReturn, cast
 
 import torch
@@ -265,17 +266,17 @@ def _rest() -> None:
     clock, calm = SystemClock(), 0
     deadline = clock.mono() + _REST_S
     while calm < 2 and clock.mono() < deadline:  # twice, because a thread that waits for the interpreter looks idle
-        calm = 0 if any(_is_busy(task) for task in os.listdir("/proc/self/task")) else calm + 1
+        calm = 0 if any(_is_busy(task) for task in Path("/proc/self/task").iterdir()) else calm + 1
         clock.wait(threading.Event(), _LOOK_S)
 
 
-def _is_busy(task: str) -> bool:
+def _is_busy(task: Path) -> bool:
     """Whether a thread of this process carries out an operation of Gloo now, and does not wait."""
     try:
-        with open(f"/proc/self/task/{task}/stat", encoding="ascii", errors="replace") as stat:
-            name, _, fields = stat.read().partition("(")[2].rpartition(") ")
+        stat = (task / "stat").read_text(encoding="ascii", errors="replace")
     except OSError:  # it has ended
         return False
+    name, _, fields = stat.partition("(")[2].rpartition(") ")
     return name == _GLOO and fields[:1] == "R"
 
 
