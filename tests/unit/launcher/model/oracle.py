@@ -341,7 +341,9 @@ class Oracle(Observer):
         """
         most, names = self.cluster.options.limits.most, ", ".join(process.name for process in world.members)
         launcher = self.cluster.launcher
-        hands_over = launcher is None or launcher.driver.job.world.decision.cause == HANDS_OVER
+        # A launcher that was started meanwhile has not decided about this world.
+        others = launcher is None or launcher.incarnation != world.key[0]
+        hands_over = others or launcher.driver.job.world.decision.cause == HANDS_OVER
         if most is not None and len(world.members) > most and not hands_over:
             raise Broken("a spare takes a place", f"world {world.key} has more than {most} members: {names}")
         for host, count in Counter(process.host for process in world.members).items():
