@@ -55,6 +55,8 @@ class Found(NamedTuple):
     identity: Identity
     step: int
     host: str = ""
+    finished: str | None = None
+    """The mark of the command whose training ended with it; None if it was made while training went on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +85,21 @@ class Step(Enum):
     WAIT = "it cannot be saved"
 
 
-def next_step(known: Known, *, read_back: bool = True, useless: tuple[int, int, int] | None = None) -> Step:
+def next_step(
+    known: Known, *, read_back: bool = True, useless: tuple[int, int, int] | None = None, ends: str | None = None
+) -> Step:
     """Choose the next step. ``read_back``: a checkpoint counts only once it is read back. ``useless``: a commit from
-    whose checkpoint no job can resume."""
+    whose checkpoint no job can resume. ``ends``: the mark that the checkpoint of the end of training has. One of the
+    same commit that was made a moment before does not have it, and the same command would train again."""
     if not known.looked:
         return Step.LOOK
-    newest = max((kept.commit[1:] for kept in known.held.values()), default=None)
-    if newest is not None and (known.stored is None or known.stored.identity[1:] < newest):
+    stored, newest = known.stored, max((kept.commit[1:] for kept in known.held.values()), default=None)
+    if newest is not None and (stored is None or stored.identity[1:] < newest):
         return Step.WAIT if newest == useless else Step.WRITE
-    if known.stored is None:
+    if stored is None:
         return Step.WAIT if known.stateless else Step.SLEEP
+    if ends is not None and stored.identity[1:] == newest and stored.finished != ends:
+        return Step.WRITE
     return Step.SLEEP if known.whole or not read_back else Step.VERIFY
 
 
@@ -365,7 +372,10 @@ def _next(job: JobState, short: str) -> Asleep | None:
     state = job.saving
     useless = None if job.checkpoints.done else job.checkpoints.useless  # as the end of training it counts
     match next_step(
-        state.known, read_back=not state.reason.ends_the_job, useless=None if useless is None else useless.commit
+        state.known,
+        read_back=not state.reason.ends_the_job,
+        useless=None if useless is None else useless.commit,
+        ends=_mark_of_the_end(job),
     ):
         case Step.LOOK:
             return _ask_all(job, short)
@@ -386,6 +396,16 @@ def _next(job: JobState, short: str) -> Asleep | None:
             stored = state.known.stored
             return Asleep(short, path=stored and stored.path, step=stored and stored.step)
     return None
+
+
+def _mark_of_the_end(job: JobState) -> str | None:
+    """The mark that the checkpoint of the commit in memory is to have; None if that is not the end of training: a later
+    commit is lost, for example."""
+    assert job.options.durability is not None
+    newest = job.roster.commits.newest
+    held = max((kept.commit[1:] for kept in job.saving.known.held.values()), default=None)
+    ends = job.checkpoints.done and held is not None and (newest is None or held >= newest)
+    return job.options.durability.mark if ends else None
 
 
 def _ask_all(job: JobState, short: str) -> Asleep | None:
@@ -514,7 +534,9 @@ def _found(host: str, newest: Any) -> Found:
     name, path, step = value.get("name"), value.get("path"), whole_number(value.get("step"))
     if not isinstance(name, str) or not isinstance(path, str) or step is None:
         raise ValueError(f"{host}: newest has no name, path or step")
-    return Found(name, path, _identity(host, value.get("identity")), step, host)
+    mark = value.get("finished")
+    finished = mark if isinstance(mark, str) else None
+    return Found(name, path, _identity(host, value.get("identity")), step, host, finished)
 
 
 def _identity(host: str, value: Any) -> Identity:

@@ -278,7 +278,7 @@ class Helpers:
         if stored is not None and (name := str(stored.number)) not in request.get("skip", ()):
             identity = [stored.lineage, *stored.name]
             newest = {"name": name, "path": self.path(request, stored), "identity": identity}
-            newest |= {"step": stored.batch, "finished": None}
+            newest |= {"step": stored.batch, "finished": self._facts[self._store(agent)].get("finished")}
         self._ends(agent, number, {"held": held, "newest": newest})
 
     def _ends(self, agent: Agent, number: int, answer: dict[str, Any], **more: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.launcher.checkpoints.save_then_stop import STORAGE_ANSWER_S, WRITE_TRIES_S
+from hvd_elastic_ext.launcher.driver.helpers import Purpose
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, storing
 
@@ -41,6 +42,17 @@ def test_a_checkpoint_that_is_being_written_then_is_waited_for_and_one_that_was_
     cluster.training.finish()
     assert cluster.until(lambda: cluster.driver.over, within=30.0) < 5.0
     assert facts_sealed(cluster)[-1]["finished"] == "this"
+
+
+def test_a_checkpoint_of_the_last_commit_that_was_asked_for_before_the_end_is_made_the_end() -> None:
+    cluster = play("train a b every=5; run 10")
+    cluster.helpers.takes_s["write"] = 3.0
+    cluster.until(lambda: bool(cluster.driver.job.helpers[Purpose.CHECKPOINT]))
+    cluster.training.finish()
+    cluster.until(lambda: cluster.driver.over, within=60.0)
+    before, last = cluster.events("sealed")[-2:]
+    assert before["path"] == last["path"], "else this test shows nothing"
+    assert [facts.get("finished") for facts in facts_sealed(cluster)][-2:] == [None, "this"]
 
 
 ENDS = {

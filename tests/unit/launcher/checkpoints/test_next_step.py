@@ -37,3 +37,12 @@ def test_what_is_newer_in_memory_is_sealed_and_what_is_sealed_is_read_back(known
 def test_a_commit_from_whose_checkpoint_no_job_can_resume_is_not_written_again() -> None:
     assert next_step(Known(True, HELD, stored(29)), useless=(1, 2, 30)) is Step.WAIT
     assert next_step(Known(True, HELD, stored(29)), useless=(1, 2, 29)) is Step.WRITE
+
+
+def test_a_checkpoint_of_the_last_commit_that_does_not_say_that_it_is_the_end_is_written_again() -> None:
+    """It was made while the last step was under way, and the same command would train again."""
+    of_this, of_another = stored(30)._replace(finished="this"), stored(30)._replace(finished="another command")
+    assert next_step(Known(True, HELD, stored(30)), read_back=False, ends="this") is Step.WRITE
+    assert next_step(Known(True, HELD, of_another), read_back=False, ends="this") is Step.WRITE
+    assert next_step(Known(True, HELD, of_this), read_back=False, ends="this") is Step.SLEEP
+    assert next_step(Known(True, {}, stored(30)), read_back=False, ends="this") is Step.SLEEP, "no memory holds it"
