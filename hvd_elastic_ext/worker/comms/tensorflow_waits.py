@@ -5,9 +5,10 @@ looks at the main thread. It waits if it runs a graph, and neither a thread of t
 graph calls has done anything for a while. Horovod's own threads do not count: they are never at rest.
 
 A graph that reads data, such as that of ``fit``, may wait for these instead. It does if they come from Python, or if a
-thread that Python does not know reads a file or a connection now: ranks that wait for one another read only in Horovod's
-threads. Data for which nobody in this process reads, such as those of tf.data's service, cannot be told apart: Horovod
-does not tell which of its operations are under way. A GPU is not seen to compute, so with one nothing is said.
+thread that Python does not know reads a file or a connection now: ranks that wait for one another read only in
+Horovod's threads. Data for which nobody in this process reads, such as those of tf.data's service, cannot be told
+apart: Horovod does not tell which of its operations are under way. A GPU is not seen to compute, so with one nothing is
+said.
 """
 
 from __future__ import annotations

@@ -420,8 +420,8 @@ def _read(variable: Any) -> Tensor:
 
 
 def demand_numbers(kind: Any, name: str) -> Any:
-    """Return a type of TensorFlow. Raises :class:`StateError` for one that cannot be handed to torch as it is: torch has
-    names, and no more, for integers of a few bits, and TensorFlow does not hand over floats of 8."""
+    """Return a type of TensorFlow. Raises :class:`StateError` for one that torch does not take as it is: it has names,
+    and no more, for integers of a few bits, and TensorFlow does not hand over floats of 8."""
     if not (kind.is_floating or kind.is_integer or kind.is_bool or kind.is_complex) or kind.name not in _TYPES:
         raise StateError(f"{name!r} is of type {kind.name}, which cannot be committed")
     return kind

@@ -38,8 +38,10 @@ _LOST_IN_TENSORFLOW: Final = frozenset(
 """The errors as which TensorFlow raises the loss of a peer. It has others for operations of ranks that do not fit."""
 _NOT_SAID: Final = ("Graph execution error", "Detected at ", "File ", "Traceback (", "<stack traces", "[[{{node ")
 """Beginnings of lines in TensorFlow's errors that say where in a graph, and not what."""
-_NAME: Final = r"(Horovod(Grouped)?(Allreduce|Allgather|Broadcast|Alltoall|Reducescatter|Join)|hvd_elastic_ext\.(?!core\b))"
-"""How names of Horovod's operations begin, and those that we give to some: no name of a script's own, or of our errors."""
+_NAME: Final = (
+    r"(Horovod(Grouped)?(Allreduce|Allgather|Broadcast|Alltoall|Reducescatter|Join)|hvd_elastic_ext\.(?!core\b))"
+)
+"""Beginnings of names of Horovod's operations, and of those that we give to some: no script's, nor our errors'."""
 _COLLECTIVE: Final = re.compile(rf"Horovod has been shut down|\b{_NAME}")
 _FAILED_COLLECTIVE: Final = re.compile(
     rf"\{{\{{node ([^}}\n]*/)?{_NAME}[^/}}\n]*\}}\}}|__wrapped__{_NAME}|\[Op:{_NAME}"
@@ -71,8 +73,8 @@ def _says_peer_lost(error: BaseException) -> bool:
 
 
 def names_lost_collective(error: BaseException) -> bool:
-    """Whether this is an error of TensorFlow's for a lost operation of Horovod's: of one itself; or, unless it is of the
-    script's Python code, one that only lists such an operation while connections of the world have ended."""
+    """Whether this is an error of TensorFlow's for a lost operation of Horovod's: of one itself; or, unless it is of
+    the script's Python code, one that only lists such an operation while connections of the world have ended."""
     kind = type(error)
     if kind.__name__ not in _LOST_IN_TENSORFLOW or not kind.__module__.startswith("tensorflow."):
         return False

@@ -48,9 +48,7 @@ def own_calls() -> Iterator[None]:
     calls.forget()
 
 
-def looped(
-    training: Callable[[State], Any], state: State, reset: Callable[[], None] = lambda: None
-) -> Any:
+def looped(training: Callable[[State], Any], state: State, reset: Callable[[], None] = lambda: None) -> Any:
     """The result of the training function in the loop."""
     manager = SimpleNamespace(
         init=lambda: None, register_listener=lambda one: state.told.append("listens"),
@@ -61,7 +59,9 @@ def looped(
 
 def test_every_error_of_tensorflow_that_names_a_lost_collective_is_an_interrupt() -> None:
     """Horovod's function around it knows one kind only."""
-    errors = [of_tensorflow(name, "[[{{node HorovodAllreduce_grads_0}}]]") for name in ("AbortedError", "InternalError")]
+    errors = [
+        of_tensorflow(name, "[[{{node HorovodAllreduce_grads_0}}]]") for name in ("AbortedError", "InternalError")
+    ]
     state = State()
 
     def training(state: State) -> int:

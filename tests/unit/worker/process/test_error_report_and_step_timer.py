@@ -133,7 +133,7 @@ def test_errors_of_tensorflow_that_name_a_lost_collective_are_known_as_that_and_
 @pytest.mark.parametrize(
     "text",
     [
-        "[gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:7\n\t [[{{node stops}}]] [Op:__inference_f]",
+        "[gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:7\n\t [[{{node stops}}]]",
         "Horovod has been shut down. This was caused by an exception on one of the ranks.\n\t [[{{node stops}}]]",
         "{{function_node __wrapped__HorovodAllgather_device_/job:localhost/device:CPU:0}} it [Op:HorovodAllgather]",
         PYTHON.replace("RuntimeError:", "horovod.common.exceptions.HorovodInternalError:"),
