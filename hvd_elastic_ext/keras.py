@@ -4,7 +4,7 @@
 
     @elastic.run
     def train(state):
-        model.fit(data, epochs=EPOCHS - state.epoch, callbacks=[
+        model.fit(data, initial_epoch=state.epoch, epochs=EPOCHS, callbacks=[
             elastic.UpdateBatchStateCallback(state), elastic.UpdateEpochStateCallback(state),
             elastic.CommitStateCallback(state),
         ])
@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 from horovod._keras import elastic as _horovods
-from horovod.tensorflow.keras.elastic import UpdateEpochStateCallback
 
 from hvd_elastic_ext import tensorflow as _tensorflow
 from hvd_elastic_ext.tensorflow import *  # noqa: F403 (all of it)
@@ -90,6 +89,21 @@ class UpdateBatchStateCallback(_horovods.UpdateBatchStateCallbackImpl, tf.keras.
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Count from 0 again."""
         self.state.batch = self._before = 0
+
+
+class UpdateEpochStateCallback(_horovods.UpdateEpochStateCallbackImpl, tf.keras.callbacks.Callback):  # type: ignore[misc]
+    """Counts in ``state.epoch`` the epochs that are done, with ``initial_epoch=state.epoch`` or without it.
+
+    With it, callbacks get the number of an epoch also after an interruption; Horovod's own would count that number
+    twice.
+    """
+
+    def __init__(self, state: Any) -> None:
+        super().__init__(tf.keras.backend, state)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Count an epoch."""
+        self.state.epoch += 1
 
 
 def _steps_left(callback: Any) -> int | None:

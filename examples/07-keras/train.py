@@ -60,7 +60,7 @@ callbacks = [
 
 @elastic.run
 def train(state):
-    model.fit(data, steps_per_epoch=50, epochs=args.epochs - state.epoch, callbacks=callbacks, verbose=0)
+    model.fit(data, steps_per_epoch=50, initial_epoch=state.epoch, epochs=args.epochs, callbacks=callbacks, verbose=0)
 
 
 train(state)

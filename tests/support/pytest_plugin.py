@@ -3,6 +3,8 @@
 * A test that leaves a process, a thread, a namespace or shared memory behind fails, and what it left is removed
   (:mod:`tests.support.leaks`).
 * What a killed session left is removed when the next one starts (:mod:`tests.support.leftovers`).
+* Processes that tests start make temporary files in a folder of the session, which is removed at its end: one that is
+  killed leaves its own, such as those in which TensorFlow writes the functions that it translates.
 * ``HVD_TEST_STRICT=1`` turns skips into failures, except for a missing GPU, cluster, permission to make cgroups, or
   program of ``ALLOWED_SKIPS``; and for TensorFlow, where .venv was set up without it.
 * An ``async def`` test runs in an event loop of its own. Arguments that are async context managers are entered before.
@@ -22,6 +24,8 @@ import importlib
 import inspect
 import itertools
 import os
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
@@ -33,6 +37,7 @@ from tests.support import leaks, leftovers, marks, tensorflow
 from tests.support.clock import ManualClock
 
 STRICT = "HVD_TEST_STRICT"
+TMPDIR = "TMPDIR"
 FRESH = {
     "PYTHONPATH": str(Path(__file__).parents[2]),
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
@@ -68,6 +73,14 @@ class Frame:
         self.at_start = leaks.snapshot()
         self.late: list[str] = []
         os.environ[marks.MARK] = self.session_mark
+        self._outer_folder = os.environ.get(TMPDIR)
+        folder = Path(tempfile.gettempdir())  # from now on the one of this process, whatever the variable says
+        if folder.name.startswith(marks.PREFIX):  # of the session around this one
+            tempfile.tempdir = str(folder := folder.parent)
+        self.folder = folder / f"{marks.PREFIX}{marks.owner()}-tmp"
+        self.folder.mkdir(exist_ok=True)
+        self.folder.chmod(0o1777)  # some processes of tests belong to another user
+        os.environ[TMPDIR] = str(self.folder)
 
     def begin(self) -> None:
         self.test_mark = f"{self._base}-{next(self._number)}"
@@ -80,10 +93,12 @@ class Frame:
 
     def finish(self) -> list[str]:
         lines = leaks.remove_leaks(self.session_mark, since=self.at_start)
-        if self.outer is None:
-            os.environ.pop(marks.MARK, None)
-        else:
-            os.environ[marks.MARK] = self.outer
+        for name, outer in ((marks.MARK, self.outer), (TMPDIR, self._outer_folder)):
+            if outer is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = outer
+        shutil.rmtree(self.folder, ignore_errors=True)
         return lines
 
 

@@ -9,10 +9,14 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import os
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -62,4 +66,7 @@ def load() -> Any:
             importlib.import_module("keras")  # without tf_keras, it is TensorFlow's own
         tensorflow = importlib.import_module("tensorflow")
         tensorflow.keras.layers.Dense  # noqa: B018 (loads Keras)
+    if folder := os.environ.get("TMPDIR"):  # where translated functions are written, and stay as bytecode
+        loader: Any = importlib.import_module("tensorflow.python.autograph.pyct.loader")
+        loader.tempfile = SimpleNamespace(NamedTemporaryFile=partial(tempfile.NamedTemporaryFile, dir=folder))
     return tensorflow

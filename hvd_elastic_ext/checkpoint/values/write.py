@@ -299,6 +299,8 @@ def _other(writer: _Writer, value: Any) -> str:
     if numpy is not None and (kind is numpy.ndarray or isinstance(value, numpy.generic)):
         return _numpy(value, is_array=kind is numpy.ndarray)
     if kind.__name__ == "EagerTensor" and _is_of(kind, "tensorflow"):
+        if value.dtype.is_quantized:  # NumPy would have plain numbers
+            raise Unfit(f"it is a tensor of TensorFlow of the type {value.dtype.name}; keep it outside the State")
         return f'{{"$eager":{_numpy(numpy.asarray(value.numpy()), is_array=True)}}}'
     if isinstance(value, enum.Enum):
         if kind.__members__.get(value.name) is not value:

@@ -93,8 +93,9 @@ def plan(tensors: Sequence[Tensor], firm: Sequence[bool]) -> Layout:
     Raises :class:`StateError` for a tensor that has no plain elements.
     """
     for tensor in tensors:
-        if tensor.is_quantized or tensor.is_meta:
-            what = "quantized" if tensor.is_quantized else "meta"
+        kind = str(tensor.dtype).removeprefix("torch.")
+        if tensor.is_quantized or tensor.is_meta or kind not in tensor_places.WIDTHS:
+            what = "quantized" if tensor.is_quantized else "meta" if tensor.is_meta else kind
             raise StateError(
                 f"a {what} tensor of shape {tuple(tensor.shape)} cannot be committed; keep it outside the State"
             )

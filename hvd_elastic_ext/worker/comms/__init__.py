@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import torch
 from torch import Tensor
@@ -173,3 +173,22 @@ class AloneComms(Comms):
 
     def reset(self) -> None:
         """The next world is the same one."""
+
+
+class OfHorovod(Comms):
+    """The place in Horovod's present world, not a planned one, whatever its framework."""
+
+    operations: ClassVar[Any]
+    """Horovod's module ``mpi_ops`` for that: ``hvd.rank()`` may return the planned rank."""
+
+    def rank(self) -> int:
+        """This process's rank in Horovod's present world."""
+        return int(self.operations.rank())
+
+    def size(self) -> int:
+        """Processes in Horovod's present world."""
+        return int(self.operations.size())
+
+    def local_rank(self) -> int:
+        """This process's number on its machine."""
+        return int(self.operations.local_rank())

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.worker.comms import Comms, Finished, Pending, copy_back, pieces, reducible, torch_distributed
+from hvd_elastic_ext.worker.comms import Finished, OfHorovod, Pending, copy_back, pieces, reducible, torch_distributed
 from hvd_elastic_ext.worker.comms.pinned_tensors import PinnedLibrary
 from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE, Fence
 from hvd_elastic_ext.worker.stock import FOR_TORCH, HorovodInternalError, demand
@@ -35,7 +35,7 @@ _own_operations: Final = [0]
 """The number of this module's operations that have begun."""
 
 
-class HorovodComms(Comms):
+class HorovodComms(OfHorovod):
     """The world that ``hvd.init()`` joined.
 
     Every operation has an explicit name, because Horovod's automatic names count calls, and a newcomer has made fewer.
@@ -45,21 +45,10 @@ class HorovodComms(Comms):
     """
 
     rides_along = True
+    operations = mpi_ops if FOR_TORCH else None
 
     def __init__(self) -> None:
         demand("this process is not in a world")
-
-    def rank(self) -> int:
-        """This process's rank in Horovod's present world, not a planned one."""
-        return int(mpi_ops.rank())  # hvd.rank() may return the planned rank
-
-    def size(self) -> int:
-        """Processes in Horovod's present world."""
-        return int(mpi_ops.size())
-
-    def local_rank(self) -> int:
-        """This process's number on its machine."""
-        return int(mpi_ops.local_rank())
 
     def broadcast(self, data: Tensor, *, root: int, name: str) -> None:
         """Over Horovod, in pieces of 1 GiB; blocks until all ranks call it.

@@ -21,7 +21,7 @@ import torch
 from horovod.tensorflow import mpi_ops
 from torch import Tensor
 
-from hvd_elastic_ext.worker.comms import Comms, Finished, PeerLost, Pending, copy_back, pieces, reducible
+from hvd_elastic_ext.worker.comms import Finished, OfHorovod, PeerLost, Pending, copy_back, pieces, reducible
 from hvd_elastic_ext.worker.comms.tensorflow_waits import threads
 from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.process.error_report import names_lost_collective, text_of
@@ -39,20 +39,10 @@ _MODULES: Final = (
 """The modules that have ``init`` and ``shutdown`` under names of their own."""
 
 
-class HorovodComms(Comms):
+class HorovodComms(OfHorovod):
     """The world that ``hvd.init()`` of ``horovod.tensorflow`` joined."""
 
-    def rank(self) -> int:
-        """This process's rank in Horovod's present world, not a planned one."""
-        return int(mpi_ops.rank())
-
-    def size(self) -> int:
-        """Processes in Horovod's present world."""
-        return int(mpi_ops.size())
-
-    def local_rank(self) -> int:
-        """This process's number on its machine."""
-        return int(mpi_ops.local_rank())
+    operations = mpi_ops
 
     def broadcast(self, data: Tensor, *, root: int, name: str) -> None:
         """Over Horovod, in pieces of 256 MiB; blocks until all ranks call it.

@@ -4,12 +4,16 @@ A collective of a graph waits in C++, where nobody can hook it at a cost that a 
 looks at the main thread. It waits if it runs a graph, and neither a thread of this process nor Python code that the
 graph calls has done anything for a while. Horovod's own threads do not count: they are never at rest.
 
-A graph that reads data, such as that of ``fit``, may wait for these instead. That cannot be told apart, unless the data
-come from Python. A GPU is not seen to compute, so with one nothing is said.
+A graph that reads data, such as that of ``fit``, may wait for these instead. It does if they come from Python, or if a
+thread that Python does not know reads a file or a connection now: ranks that wait for one another read only in
+Horovod's threads. Data for which nobody in this process reads, such as those of tf.data's service, cannot be told
+apart: Horovod does not tell which of its operations are under way. A GPU is not seen to compute, so with one nothing is
+said.
 """
 
 from __future__ import annotations
 
+import platform
 import sys
 import threading
 import time
@@ -25,12 +29,18 @@ GRAPH: Final = ("/tensorflow/python/eager/execute.py", "/tensorflow/python/clien
 PYTHON: Final = "/tensorflow/python/ops/script_ops.py"
 """Where a graph calls Python code: for data from a generator, and in ``tf.py_function``."""
 _TASKS: Final = Path("/proc/self/task")
+_READING: Final = {  # read, pread64, readv, preadv, recvfrom, recvmsg, connect, openat
+    "x86_64": frozenset({"0", "17", "19", "295", "45", "47", "42", "257"}),
+    "aarch64": frozenset({"63", "67", "65", "69", "207", "212", "203", "56"}),
+}.get(platform.machine(), frozenset())
+"""Numbers of the kernel's calls in which a thread waits for data."""
 
 
 class TensorFlowWaits(MainThreadWaits):
     """Looks at this process, at each heartbeat. ``at_rest``: threads whose computation does not count.
 
     ``has_gpu``: whether graphs may run on a GPU. ``computed_s``: seconds that all threads but those have computed.
+    ``reading``: whether one of all threads but those waits for data.
     """
 
     def __init__(
@@ -40,15 +50,19 @@ class TensorFlowWaits(MainThreadWaits):
         *,
         now: Callable[[], float] = time.monotonic,
         computed_s: Callable[[Collection[int]], float] | None = None,
+        reading: Callable[[Collection[int]], bool] | None = None,
     ) -> None:
         count = computed_s or seconds_computed
-        self._has_gpu = has_gpu
+        self._at_rest, self._has_gpu, self._reading = at_rest, has_gpu, reading or reads
         super().__init__(self._place, lambda where, main: count({*at_rest(), threading.get_native_id()}), now)
 
     def _place(self, frame: FrameType | None) -> str | None:
         if frame is None or not frame.f_code.co_filename.endswith(GRAPH) or self._has_gpu():
             return None
-        return None if any(map(_is_called_by_a_graph, sys._current_frames().values())) else GRAPH[0]
+        if any(map(_is_called_by_a_graph, sys._current_frames().values())):
+            return None
+        pythons = {each.native_id for each in threading.enumerate() if each.native_id is not None}
+        return None if self._reading({*self._at_rest(), *pythons}) else GRAPH[0]
 
 
 def _is_called_by_a_graph(frame: FrameType | None) -> bool:
@@ -68,6 +82,18 @@ def seconds_computed(but: Collection[int]) -> float:
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has ended
     return total
+
+
+def reads(but: Collection[int]) -> bool:
+    """Whether a thread of this process, but for these, waits in the kernel for data of a file or a connection."""
+    for thread in threads() - set(but):
+        try:
+            number = (_TASKS / str(thread) / "syscall").read_text().partition(" ")[0]
+        except OSError:
+            continue  # it has ended, or the kernel does not say
+        if number in _READING:
+            return True
+    return False
 
 
 def threads() -> set[int]:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from hvd_elastic_ext.checkpoint.format import descriptions
 from hvd_elastic_ext.checkpoint.format.descriptions import Description
+from hvd_elastic_ext.checkpoint.format.tensor_places import WIDTHS
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.parts import Part
 from hvd_elastic_ext.worker.parts.keras_models import described
@@ -28,6 +29,8 @@ from hvd_elastic_ext.worker.parts.tensorflow_rng import generator_states, restor
 from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames, listed
 from hvd_elastic_ext.worker.process.steps import aggregation
 
+_TYPES: Final = frozenset(name for name in WIDTHS if not name.startswith("float8"))
+"""Types of variables that are kept, by their names in torch and in TensorFlow."""
 _NO_NUMPY: Final[Mapping[torch.dtype, torch.dtype]] = {torch.bfloat16: torch.int16}
 """Types that NumPy does not know, and one of the same size that it does."""
 
@@ -164,6 +167,7 @@ class KerasOptimizerPart(VariablesPart):
 
     def __init__(self, value: Any) -> None:
         super().__init__(value, lambda: optimizer_variables(value), what="optimizer")
+        optimizer_variables(value)  # Nadam's counter is known before a graph is made
 
     @property
     def class_name(self) -> str:
@@ -239,9 +243,30 @@ class KerasOptimizerPart(VariablesPart):
                 setattr(kind, name, original)
 
 
+class _Count(int):
+    """Nadam's number, which knows whether a graph was made with it."""
+
+    in_graph = False
+
+    def __add__(self, more: int) -> _Count:
+        import tensorflow as tf
+
+        return _count(int(self) + more, in_graph=self.in_graph or not tf.executing_eagerly())
+
+
+def _count(number: int, *, in_graph: bool) -> _Count:
+    made = _Count(number)
+    made.in_graph = in_graph
+    return made
+
+
 class _NadamCounter:
     """The number in which Keras' Nadam notes for which step it has made its product of decays. With another one, it
-    would multiply once for each variable. It is not a variable; this has what is used of one."""
+    would multiply once for each variable. It is not a variable; this has what is used of one.
+
+    A graph has the number in it that was there when it was made, and leaves behind one that no step changes. So a
+    commit has 0 in its place, and a process that makes its graph after a restore makes it as the others did.
+    """
 
     trainable = False
 
@@ -250,13 +275,18 @@ class _NadamCounter:
 
         self._optimizer = weakref.ref(optimizer)
         self.name, self.dtype, self.shape = "u_product_counter", tf.int64, tf.TensorShape([])
+        number = vars(optimizer)[_COUNTER]
+        setattr(optimizer, _COUNTER, _count(number, in_graph=number != int(optimizer.iterations) + 1))
 
     @property
     def number(self) -> int:
-        return int(vars(self._optimizer())[_COUNTER])
+        """What is committed of it."""
+        count = vars(self._optimizer())[_COUNTER]
+        return 0 if getattr(count, "in_graph", False) else int(count)
 
     def assign(self, number: Any, *, read_value: bool) -> None:
-        setattr(self._optimizer(), _COUNTER, int(number))
+        own = vars(self._optimizer())[_COUNTER]
+        setattr(self._optimizer(), _COUNTER, _count(int(number) or int(own), in_graph=not number))
 
 
 _COUNTER: Final = "_u_product_counter"
@@ -265,7 +295,9 @@ _counters: Final = weakref.WeakKeyDictionary[Any, _NadamCounter]()
 
 def _counter_of(optimizer: Any) -> _NadamCounter:
     """The same one at each call: a part knows its variables by what they are."""
-    return _counters.setdefault(optimizer, _NadamCounter(optimizer))
+    if optimizer not in _counters:
+        _counters[optimizer] = _NadamCounter(optimizer)
+    return _counters[optimizer]
 
 
 def optimizer_variables(optimizer: Any) -> list[Any]:
@@ -388,8 +420,9 @@ def _read(variable: Any) -> Tensor:
 
 
 def demand_numbers(kind: Any, name: str) -> Any:
-    """Return a type of TensorFlow. Raises :class:`StateError` if torch has no such type."""
-    if not (kind.is_floating or kind.is_integer or kind.is_bool or kind.is_complex) or not hasattr(torch, kind.name):
+    """Return a type of TensorFlow. Raises :class:`StateError` for one that torch does not take as it is: it has names,
+    and no more, for integers of a few bits, and TensorFlow does not hand over floats of 8."""
+    if not (kind.is_floating or kind.is_integer or kind.is_bool or kind.is_complex) or kind.name not in _TYPES:
         raise StateError(f"{name!r} is of type {kind.name}, which cannot be committed")
     return kind
 

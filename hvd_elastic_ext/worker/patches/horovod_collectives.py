@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PUBLIC_MODULE: Final = "hvd_elastic_ext.torch"
-PUBLIC_MODULES: Final = (PUBLIC_MODULE, "hvd_elastic_ext.tensorflow")
+PUBLIC_MODULES: Final = ("hvd_elastic_ext.torch", "hvd_elastic_ext.tensorflow")
 """A script that has imported one of them has a training function at which a process can be met."""
 TENSORS: Final = ("allreduce", "broadcast", "allgather", "alltoall", "reducescatter")
 """Kinds that are called with one tensor, and have an asynchronous form; some of them with others in place."""

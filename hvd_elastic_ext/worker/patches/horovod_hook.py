@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, Final
 
+from hvd_elastic_ext.core.clock import Clock, SystemClock
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.core.messages.slot_protocol import COLLECTIVES, ENGINE
@@ -96,12 +97,12 @@ def elastic(module: Any) -> None:
     """Patch ``horovod.common.elastic``: the stock loop, and host updates."""
     if _marked(module):
         return
-    run_fn = functools.partial(_run_fn, module.run_fn)
+    manager = module.notification_manager
+    run_fn = functools.partial(_run_fn, manager)
     for name in ("horovod.common.elastic", "horovod.torch.elastic", "horovod.tensorflow.elastic"):
         user = sys.modules.get(name)
         if user is not None and hasattr(user, "run_fn"):
             user.__dict__["run_fn"] = run_fn
-    manager = module.notification_manager
     # Updates come over the link, so no port is opened and nothing is unpickled.
     manager.init = lambda *args, **kwargs: None
     process = standby.current()
@@ -376,37 +377,55 @@ def _forget_reductions(state: Any) -> None:
             forget_reductions(value)
 
 
-def _run_fn(horovods: Callable[..., Any], func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
-    """Return Horovod's loop around one training function. It begins after parking, and reports its end."""
+def _run_fn(
+    manager: Any, func: Callable[..., Any], reset: Callable[[], None], *, clock: Clock | None = None
+) -> Callable[..., Any]:
+    """Return a loop in place of Horovod's around one training function. It begins after parking, and reports its end.
+
+    It is ours: Horovod's ends the script if a peer is lost in a reset callback, in a world that does not form, or, with
+    TensorFlow, in the sync. ``manager``: Horovod's notification manager.
+    """
     process = standby.current()
 
-    def train(state: Any, *args: Any, **kwargs: Any) -> Any:
-        process.synced()
-        updates = process.on_update
-        if isinstance(updates, HostUpdates) and updates.pending and not takes_numbered_updates(state):
-            updates.notify_stock_state(state)  # a reset drops the updates that came meanwhile
+    def rejoin() -> None:
+        from hvd_elastic_ext.worker.stock import HorovodInternalError
+
         try:
-            return func(state, *args, **kwargs)
-        except Exception as error:
-            if not error_report.names_lost_collective(error):
-                raise
-            from hvd_elastic_ext.worker.state.loop import lost
+            reset()
+        except ValueError as error:
+            raise HorovodInternalError(f"joining the next world failed: {error}") from error
 
-            raise lost(error) from error
+    def loop(state: Any, train: Callable[[], Any]) -> Any:
+        from hvd_elastic_ext.worker.state.loop import losses_told, run
 
-    loop = horovods(train, reset)
+        def trained() -> Any:
+            process.synced()
+            updates = process.on_update
+            if isinstance(updates, HostUpdates) and updates.pending and not takes_numbered_updates(state):
+                updates.notify_stock_state(state)  # a reset drops the updates that came meanwhile
+            with losses_told(error_report.names_lost_collective):
+                return train()
+
+        manager.init()
+        manager.register_listener(state)
+        try:
+            lost_by = error_report.names_lost_collective
+            return run(state, trained, reset=rejoin, clock=clock or SystemClock(), lost_by=lost_by)
+        finally:
+            manager.remove_listener(state)
 
     @functools.wraps(func)
     def wrapper(state: Any, *args: Any, **kwargs: Any) -> Any:
         from hvd_elastic_ext.worker.state import rehearsal
         from hvd_elastic_ext.worker.state.loop import one_call, rehearse_if_due
 
+        def train() -> Any:
+            return func(state, *args, **kwargs)
+
         if rehearsal.is_under_way():
-            return func(state, *args, **kwargs)  # within the one that is rehearsed: it must not join the others
-        rehearse_if_due(state, lambda: func(state, *args, **kwargs))
-        return one_call(
-            func, state, whole=lambda given: in_training(given, reset), run=lambda: loop(state, *args, **kwargs)
-        )
+            return train()  # within the one that is rehearsed: it must not join the others
+        rehearse_if_due(state, train)
+        return one_call(func, state, whole=lambda given: in_training(given, reset), run=lambda: loop(state, train))
 
     return wrapper
 

@@ -1,6 +1,6 @@
 """Describe an exception of the training script for the launcher.
 
-Standard library and errors only.
+Standard library, errors and the fence only.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE
 
 LONGEST: Final = 16 << 10
 """Most characters of a traceback that are sent. More of the end is kept, because the error is there."""
@@ -37,11 +38,19 @@ _LOST_IN_TENSORFLOW: Final = frozenset(
 """The errors as which TensorFlow raises the loss of a peer. It has others for operations of ranks that do not fit."""
 _NOT_SAID: Final = ("Graph execution error", "Detected at ", "File ", "Traceback (", "<stack traces", "[[{{node ")
 """Beginnings of lines in TensorFlow's errors that say where in a graph, and not what."""
-_COLLECTIVE: Final = re.compile(
-    r"Horovod(Grouped)?(Allreduce|Allgather|Broadcast|Alltoall|Reducescatter|Join)|Horovod has been shut down"
-    r"|\bhvd_elastic_ext\.(?!core\b)"
+_NAME: Final = (
+    r"(Horovod(Grouped)?(Allreduce|Allgather|Broadcast|Alltoall|Reducescatter|Join)|hvd_elastic_ext\.(?!core\b))"
 )
-"""Operations of Horovod's, and the names that we give to some: no name of a script's own, or of our errors."""
+"""Beginnings of names of Horovod's operations, and of those that we give to some: no script's, nor our errors'."""
+_COLLECTIVE: Final = re.compile(rf"Horovod has been shut down|\b{_NAME}")
+_FAILED_COLLECTIVE: Final = re.compile(
+    rf"\{{\{{node ([^}}\n]*/)?{_NAME}[^/}}\n]*\}}\}}|__wrapped__{_NAME}|\[Op:{_NAME}"
+    r"|Horovod has been shut down|\bHorovodInternalError: "
+)
+"""Where TensorFlow's text says of what it is: the operation of a graph, in double braces; one outside of graphs; or
+what Horovod says, whatever the script calls the operation. It lists other operations, too, that got no input."""
+_CODE: Final = re.compile(r"\{\{node [^}\n]*PyFunc")
+"""That it is of Python code in a graph."""
 
 
 def is_failure(error: BaseException) -> bool:
@@ -64,10 +73,17 @@ def _says_peer_lost(error: BaseException) -> bool:
 
 
 def names_lost_collective(error: BaseException) -> bool:
-    """Whether this is an error of TensorFlow that names a lost operation of Horovod's."""
+    """Whether this is an error of TensorFlow's for a lost operation of Horovod's: of one itself; or, unless it is of
+    the script's Python code, one that only lists such an operation while connections of the world have ended."""
     kind = type(error)
-    from_tensorflow = kind.__name__ in _LOST_IN_TENSORFLOW and kind.__module__.startswith("tensorflow.")
-    return from_tensorflow and _COLLECTIVE.search(str(error)) is not None
+    if kind.__name__ not in _LOST_IN_TENSORFLOW or not kind.__module__.startswith("tensorflow."):
+        return False
+    text = str(error)
+    if _FAILED_COLLECTIVE.search(text):
+        return True
+    if _CODE.search(text):
+        return False
+    return bool(_LOST_WORDS.search(text) or (_COLLECTIVE.search(text) and HOROVOD_FENCE.is_broken()))
 
 
 def text_of(error: BaseException) -> str:

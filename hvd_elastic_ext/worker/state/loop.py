@@ -35,12 +35,13 @@ def run(
 ) -> Any:
     """Run ``train`` in one world after another until it returns. Return its result, raise its errors except interrupts.
 
-    A sync is never skipped: a new world and a sync follow every interrupt. ``lost_by``: whether an error of a reset
-    callback, which may train a step, is that of a lost peer.
+    A sync is never skipped: a new world and a sync follow every interrupt. ``lost_by``: whether an error of a sync, or
+    of a reset callback, which may train a step, is that of a lost peer.
     """
     while True:
         try:
-            state.sync()
+            with losses_told(lost_by):
+                state.sync()
             return train()
         except HorovodInternalError as lost:
             log.warning("a peer was lost, rolling back: %s", lost)

@@ -47,7 +47,7 @@ def takes_a_lost_collective_for_a_lost_peer(make: Any) -> bool:
     def training(state: Any) -> None:
         worlds.append(state)
         if len(worlds) == 1:
-            raise tf.errors.AbortedError(None, None, "Detected at node HorovodAllreduce_grads_0")
+            raise tf.errors.AbortedError(None, None, "[[{{node HorovodAllreduce_grads_0}}]]")
 
     with mock.patch.object(public, "_next_world"), contextlib.suppress(tf.errors.AbortedError):
         public.run(training)(state)

@@ -228,6 +228,8 @@ def test_a_tensor_of_tensorflow_is_a_plain_value(tf: Any, kind: str) -> None:
 def test_a_tensor_of_text_is_refused_and_a_variable_in_a_list_gets_a_name(tf: Any) -> None:
     with pytest.raises(Unfit, match="NumPy data of the type object"):
         write(tf.constant(["text", "more"]), [])
+    with pytest.raises(Unfit, match="a tensor of TensorFlow of the type qint8"):
+        write(tf.cast([1], tf.qint8), [])  # it would come back as int8
     with pytest.raises(Unfit) as refused:
         write([tf.Variable(1.0)], [])
     assert refused.value.in_state == "give it a name of its own in the State: TensorFlowKerasState(..., NAME=it)"
@@ -251,9 +253,11 @@ def test_gradients_that_horovod_has_added_up_are_dropped_also_if_they_are_not_nu
 
 
 def test_a_variable_without_numbers_is_refused_by_name(tf: Any) -> None:
-    for variable in (tf.Variable("text", name="words"), tf.Variable(tf.cast([1], tf.qint8), name="words")):
+    for content in ("text", tf.cast([1], tf.qint8)):
         with pytest.raises(StateError, match=r"^'words:0' is of type (string|qint8), which cannot be committed$"):
-            part_of(variable).capture()
+            part_of(tf.Variable(content, name="words")).capture()
+    with pytest.raises(StateError, match="'bits' is of type int4, which cannot be committed"):
+        tensorflow_parts.demand_numbers(tf.as_dtype("int4"), "bits")  # torch has this type, too, but not its numbers
 
 
 @pytest.mark.parametrize(
@@ -404,3 +408,41 @@ def test_the_names_of_an_optimizers_variables_are_encoded_once(tf: Any, name: st
     case.change()
     case.part.capture()
     assert case.part.description() is first
+
+
+class Graph:
+    """A step of three variables as a graph, with the parts of its variables and of its optimizer."""
+
+    def __init__(self, tf: Any, optimizer: Any, *, eagerly: bool = False) -> None:
+        self.weights = [tf.Variable([1.0, float(n)]) for n in range(3)]
+        self.trainable_variables = self.weights
+        tensorflow_parts.build(optimizer, self)
+
+        def step() -> None:
+            optimizer.apply_gradients([(variable * 2.0, variable) for variable in self.weights])
+
+        self.step = step if eagerly else tf.function(step)
+        self.parts = part_of(*self.weights), around(optimizer)
+
+    def content(self) -> list[list[float]]:
+        return [each.reshape(-1).tolist() for part in self.parts for each in part.capture()]
+
+
+@pytest.mark.parametrize("eagerly", [False, True], ids=["graph", "eager"])
+@pytest.mark.parametrize("name", ["Nadam", "legacy Nadam", "Adam"])
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_a_process_that_makes_its_graph_after_a_restore_trains_on_as_one_that_had_made_it_before(
+    tf: Any, name: str, eagerly: bool, before: int
+) -> None:
+    """Nadam's counter is a part of the graph: with three variables that is another graph after the third step."""
+    make = (OPTIMIZERS | OTHERS)[name]
+    first, second = (Graph(tf, make(tf), eagerly=eagerly) for _ in range(2))
+    for _ in range(before):
+        first.step()
+    for part, other in zip(first.parts, second.parts, strict=True):
+        put_back(other, committed(part))
+    for _ in range(5):
+        assert second.content() == first.content()
+        first.step()
+        second.step()
+    assert second.content() == first.content()

@@ -125,6 +125,23 @@ def an_epoch_that_is_shorter_now_than_what_is_done_of_it_ends_after_one_batch() 
     assert state.batch == 0
 
 
+def epochs_are_counted_with_and_without_the_number_of_the_first_one() -> None:
+    """With it, a schedule gets the epoch's own number after an interruption."""
+    import hvd_elastic_ext.keras
+
+    model, seen = compiled(), []
+    state = hvd_elastic_ext.keras.KerasState(model, epoch=2)
+    callbacks = [
+        hvd_elastic_ext.keras.UpdateEpochStateCallback(state),
+        tf.keras.callbacks.LearningRateScheduler(lambda epoch, rate: seen.append(epoch) or rate),
+    ]
+    options = {"batch_size": 2, "verbose": 0, "callbacks": callbacks}
+    model.fit(DATA, DATA[:, :2], initial_epoch=state.epoch, epochs=4, **options)
+    assert (state.epoch, seen) == (4, [2, 3])
+    model.fit(DATA, DATA[:, :2], epochs=5 - state.epoch, **options)
+    assert (state.epoch, seen) == (5, [2, 3, 0])
+
+
 def mistakes_are_refused_in_one_line() -> None:
     unbuilt = tf.keras.Sequential([tf.keras.layers.Dense(1)])
     model = compiled()
@@ -153,6 +170,7 @@ CHECKS = (
     a_state_of_variables_is_rolled_back_exactly_and_its_commits_are_its_steps,
     variables_modules_and_generators_are_kept_as_keywords,
     an_epoch_that_is_shorter_now_than_what_is_done_of_it_ends_after_one_batch,
+    epochs_are_counted_with_and_without_the_number_of_the_first_one,
     mistakes_are_refused_in_one_line,
 )
 

@@ -28,7 +28,7 @@ def test_states_of_keras_and_of_variables_keep_their_promises_in_a_world_of_one(
         cwd=script.parents[3], capture_output=True, text=True, timeout=140, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len(done.stdout.splitlines()) == 7
+    assert len(done.stdout.splitlines()) == 8
 
 
 @pytest.mark.parametrize(

@@ -448,7 +448,10 @@ def test_a_checkpoint_without_a_keras_model_is_refused_in_one_line(
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras' own
-@pytest.mark.parametrize("make", [sequential, built_by_a_call, branched, of_many_kinds, with_operations_of_keras_3])
+@pytest.mark.filterwarnings("ignore:Skipping variable loading for optimizer:UserWarning")  # of the model within
+@pytest.mark.parametrize(
+    "make", [sequential, built_by_a_call, branched, compiled_within, of_many_kinds, with_operations_of_keras_3]
+)
 def test_keras_3_loads_both_files_and_predicts_the_same(
     make: Callable[[Any], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,8 +79,9 @@ callbacks = [
 
 @elastic.run
 def train(state):
-    left = EPOCHS - state.epoch
-    model.fit(data, steps_per_epoch=STEPS, epochs=left, callbacks=callbacks, verbose=0, **validation)
+    ours = os.environ["USE"] == "ours"
+    epochs = {"initial_epoch": state.epoch, "epochs": EPOCHS} if ours else {"epochs": EPOCHS - state.epoch}
+    model.fit(data, steps_per_epoch=STEPS, callbacks=callbacks, verbose=0, **epochs, **validation)
 
 
 train(state)

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 
@@ -118,6 +119,22 @@ def test_each_leak_fails_its_test_alone_is_named_and_removed(pytest_on):
     assert told.keys() == said.keys()
     assert [name for name, words in said.items() if words not in told[name]] == []
     assert "thread 'foreign'" not in process.output
+
+
+LEAVES = """
+    def test_leaves_a_file():
+        made = "import tempfile as t; print(f'made={t.NamedTemporaryFile(delete=False).name}', flush=True)"
+        subprocess.run([sys.executable, "-c", f"{made}; import os; os.kill(os.getpid(), 9)"])
+"""
+
+
+def test_temporary_files_of_killed_processes_are_in_a_folder_that_goes_with_the_session(pytest_on):
+    with pytest_on(LEAVES) as process:
+        made = Path(process.wait_for(r"made=(\S+)").group(1))
+        assert process.wait() == 0, process.output
+    assert made.parent.parent == Path(tempfile.gettempdir())
+    assert made.parent.name.startswith(f"hvdt-{process.pid}-")
+    assert not made.parent.exists()
 
 
 HOLDERS = {

@@ -104,7 +104,12 @@ def test_a_negated_or_conjugated_view_is_kept_by_what_it_shows() -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_tensors_without_plain_elements_are_refused() -> None:
     quantized = torch.quantize_per_tensor(torch.ones(2, 3), 1.0, 0, torch.qint8)
-    for tensor, what in ((quantized, "quantized"), (torch.ones(2, 3, device="meta"), "meta")):
+    for tensor, what in (
+        (quantized, "quantized"),
+        (torch.ones(2, 3, device="meta"), "meta"),
+        (torch.empty(2, 3, dtype=torch.uint4), "uint4"),  # other processes would not know what it is
+        (torch.empty(2, 3, dtype=torch.bits8), "bits8"),
+    ):
         with pytest.raises(
             StateError, match=rf"a {what} tensor of shape \(2, 3\) cannot be committed; keep it outside"
         ):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Collection
 
-from hvd_elastic_ext.worker.comms.tensorflow_waits import TensorFlowWaits, seconds_computed, threads
+from hvd_elastic_ext.worker.comms.tensorflow_waits import TensorFlowWaits, reads, seconds_computed, threads
 from tests.support.waiting import wait_until
 from tests.unit.worker.comms.test_torch_waits import within
 
@@ -22,7 +23,14 @@ class Machine:
     def __init__(self, *, gpu: bool = False) -> None:
         self.at, self.computed_s = 0.0, 0.0
         self.but: set[int] = set()
-        self.waits = TensorFlowWaits(lambda: {HOROVODS}, lambda: gpu, now=lambda: self.at, computed_s=self.computed)
+        self.reads = False
+        self.waits = TensorFlowWaits(
+            lambda: {HOROVODS}, lambda: gpu, now=lambda: self.at, computed_s=self.computed, reading=self.reading
+        )
+
+    def reading(self, but: Collection[int]) -> bool:
+        assert {HOROVODS, threading.get_native_id()} <= set(but)
+        return self.reads
 
     def computed(self, but: Collection[int]) -> float:
         self.but = set(but)
@@ -75,3 +83,25 @@ def test_what_threads_compute_is_counted_but_for_those_that_are_left_out() -> No
     wait_until(lambda: seconds_computed(others) >= 0.05, what="computation", timeout=60)
     over.set()
     thread.join()
+
+
+def test_a_graph_for_which_a_thread_of_tensorflows_reads_data_does_not_wait_for_ranks() -> None:
+    machine = Machine()
+    machine.reads = True
+    assert machine.looks(GRAPH) == [False, False, False]
+    machine.reads = False
+    assert machine.looks(GRAPH) == [False, True, True]
+
+
+def test_a_thread_that_waits_for_data_in_the_kernel_reads_unless_it_is_left_out() -> None:
+    ours, theirs = os.pipe()
+    thread = threading.Thread(target=lambda: os.read(ours, 1))
+    thread.start()
+    others = threads() - {thread.native_id}
+    wait_until(lambda: reads(others), what="the thread within its read", timeout=60)
+    assert not reads(threads())
+    os.write(theirs, b"x")
+    thread.join()
+    assert not reads(others)
+    os.close(ours)
+    os.close(theirs)

@@ -76,7 +76,7 @@ class Process(SimpleNamespace):
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch) -> Process:
     found = Process()
-    monkeypatch.setitem(sys.modules, horovod_collectives.PUBLIC_MODULE, ModuleType("ours"))
+    monkeypatch.setitem(sys.modules, horovod_collectives.PUBLIC_MODULES[0], ModuleType("ours"))
     monkeypatch.setitem(sys.modules, "horovod.torch.mpi_ops", SimpleNamespace(size=lambda: 2))
     monkeypatch.setattr(horovod_collectives.standby, "current", lambda: found)
     monkeypatch.setattr(horovod_collectives, "_told_sizes", set())
@@ -171,7 +171,7 @@ def test_within_a_training_function_and_without_our_module_nothing_is_recorded(
     calls.begin(train)
     prologue(hvd)
     hvd, calls = begin(monkeypatch, past, alone=False)
-    monkeypatch.delitem(sys.modules, horovod_collectives.PUBLIC_MODULE)
+    monkeypatch.delitem(sys.modules, horovod_collectives.PUBLIC_MODULES[0])
     prologue(hvd)
     assert not calls._between.record.entries
     assert not caplog.records

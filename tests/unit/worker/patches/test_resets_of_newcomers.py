@@ -11,7 +11,7 @@ from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrup
 from hvd_elastic_ext.worker.patches import horovod_hook
 from tests.unit.worker.patches.test_horovods_loop import of_tensorflow
 
-LOST = of_tensorflow("UnknownError", "at node HorovodAllreduce_grads_0")
+LOST = of_tensorflow("UnknownError", "[[{{node HorovodAllreduce_grads_0}}]]")
 
 
 class Newcomer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrup
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.data.sampler import ElasticSampler
 from hvd_elastic_ext.worker.parts.torch_parts import StatefulPart
+from hvd_elastic_ext.worker.process import error_report
 from hvd_elastic_ext.worker.process.error_report import (
     LONGEST,
     describe,
@@ -20,6 +22,7 @@ from hvd_elastic_ext.worker.process.error_report import (
     follows_lost_peer,
     for_the_user,
     is_failure,
+    names_lost_collective,
     shortened,
 )
 from hvd_elastic_ext.worker.process.link import Status
@@ -96,6 +99,10 @@ RuntimeError: no such label
 """A function of the script's own raises within a graph, which TensorFlow turns into the error of a lost peer."""
 
 
+BESIDE = PYTHON.replace("[[{{node PyFunc}}]]", "[[{{node PyFunc}}]]\n\t [[Distributed/HorovodAllreduce_grads_0/_4]]")
+"""The same where a graph is on several devices: an operation that got no input is listed, without double braces."""
+
+
 def of_tensorflow(name: str, text: str) -> Exception:
     """An error as TensorFlow's: they are known by their class and its module."""
     kind = type(name, (Exception,), {"__module__": "tensorflow.python.framework.errors_impl"})
@@ -115,9 +122,38 @@ def test_errors_of_tensorflow_that_name_a_lost_collective_are_known_as_that_and_
         of_tensorflow("UnknownError", "Graph execution error:\nDetected at node MatMul"),
         type("UnknownError", (Exception,), {})(GRAPH),
         of_tensorflow("UnknownError", PYTHON),
+        of_tensorflow("UnknownError", BESIDE),
+        of_tensorflow("UnknownError", PYTHON.replace("node PyFunc", "node HorovodAllreduce_checks/PyFunc")),
+        of_tensorflow("UnknownError", PYTHON.replace("no such label", "gloo: Connection closed by peer")),
     ):
         assert not follows_lost_peer(other)
         assert is_failure(other)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:7\n\t [[{{node stops}}]]",
+        "Horovod has been shut down. This was caused by an exception on one of the ranks.\n\t [[{{node stops}}]]",
+        "{{function_node __wrapped__HorovodAllgather_device_/job:localhost/device:CPU:0}} it [Op:HorovodAllgather]",
+        PYTHON.replace("RuntimeError:", "horovod.common.exceptions.HorovodInternalError:"),
+        f"2 root error(s) found.\n  (0) UNKNOWN: {PYTHON}\n  (1) UNKNOWN: {GRAPH}",
+    ],
+)
+def test_a_collective_is_lost_also_by_a_name_of_the_scripts_outside_of_graphs_and_in_python_within_one(
+    text: str,
+) -> None:
+    assert names_lost_collective(of_tensorflow("UnknownError", text))
+
+
+def test_an_error_that_only_lists_a_collective_is_a_loss_if_the_world_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = of_tensorflow("CancelledError", "RecvAsync is cancelled\n\t [[{{node Add}}]] [[HorovodAllreduce_0/_4]]")
+    foreign = of_tensorflow("CancelledError", "RecvAsync is cancelled\n\t [[{{node Add}}]]")
+    for cut in (False, True):
+        monkeypatch.setattr(error_report, "HOROVOD_FENCE", SimpleNamespace(is_broken=lambda: cut))  # noqa: B023
+        assert names_lost_collective(listed) == cut
+        for own in (foreign, of_tensorflow("UnknownError", BESIDE)):
+            assert not names_lost_collective(own)
 
 
 def test_of_an_error_of_tensorflow_the_line_says_only_what_has_failed() -> None:
