@@ -433,15 +433,17 @@ SPEED = st.lists(st.floats(0.1, 5.0), min_size=9, max_size=9)
     largest=st.none() | st.integers(1, 40),
     history=HISTORIES,
     speeds=st.lists(SPEED, min_size=1, max_size=5),
+    drop_last=st.booleans(),
 )
 def test_global_batches_are_the_same_ones_though_shares_change_at_commits_through_any_losses_and_resizes(
-    count: int, total: int, largest: int | None, history: list[World], speeds: list[list[float]]
+    count: int, total: int, largest: int | None, history: list[World], speeds: list[list[float]], drop_last: bool
 ) -> None:
     speed = itertools.cycle(speeds)
     progress: dict[str, Any] = {"epoch": 0, "processed_num": 0}
     committed: list[list[int]] = []
     for world in [*history, World(size=3, batches=count + 1, commit_every=1, end="resize")]:
-        live, samplers = list(committed), [PlacedSampler((rank, world.size), count) for rank in range(world.size)]
+        live = list(committed)
+        samplers = [PlacedSampler((rank, world.size), count, drop_last=drop_last) for rank in range(world.size)]
         for sampler in samplers:
             sampler.load_state_dict(progress)
         batches = [GlobalBatches(sampler, total, largest, shares="measured") for sampler in samplers]
@@ -458,8 +460,9 @@ def test_global_batches_are_the_same_ones_though_shares_change_at_commits_throug
         if world.end == "resize":
             progress, committed = samplers[0].state_dict(), live
     order = PlacedSampler((0, 1), count).order().tolist()
+    whole = count - count % total if drop_last else count
     assert [Counter(each) for each in committed] == [
-        Counter(order[start : start + total]) for start in range(0, count, total)
+        Counter(order[start : start + total]) for start in range(0, whole, total)
     ]
 
 
