@@ -149,11 +149,11 @@ class OwnTime:
         _UNDER_WAY.discard(self)
         passed_s = self._timer.now() - self._began
         waited_s = self._timer.all_waits_s - self._waits
-        if self._timer.unseen != self._unseen:
-            self._events.clear()  # a wait within it was not measured
-        elif self._device is not None:
+        if self._device is not None:
             self.mark()
-        else:
+        if self._timer.unseen != self._unseen or len(self._events) % 2:
+            self._events.clear()  # a wait within it was not measured, or has failed
+        elif self._device is None:
             self._seconds = passed_s - waited_s
 
     def mark(self) -> None:

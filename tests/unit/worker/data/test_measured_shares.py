@@ -328,6 +328,13 @@ def test_on_a_gpu_the_steps_of_two_samplers_may_be_measured_at_once(gpu: Gpu) ->
     assert [first.seconds(), second.seconds()] == [3.0, 5.0]
 
 
+def test_on_a_gpu_a_rank_s_own_time_is_unknown_with_a_wait_that_failed_within_it(gpu: Gpu) -> None:
+    measured = OwnTime.begin()
+    gpu.timer.mark()  # DDP's wait begins; a pass that raises does not come to its end
+    measured.end()
+    assert measured.seconds() is None
+
+
 def test_a_step_that_is_left_before_its_end_is_measured_no_longer(gpu: Gpu) -> None:
     left = OwnTime.begin()
     del left
