@@ -103,7 +103,7 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
 
 SCHEMA: Final = (
     *("t", "job", "folder", "running", "state", "said", "launcher", "run", "journal", "output"),
-    *("generation", "size", "spares", "step", "steps_per_s", "wait", "checkpoint"),
+    *("generation", "size", "shares", "spares", "step", "steps_per_s", "wait", "checkpoint"),
     *("hosts", "processes", "code", "reason"),
 )
 """The keys of :func:`look`, all of which are always there: docs/job-commands.md describes them."""

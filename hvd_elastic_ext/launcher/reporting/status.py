@@ -50,10 +50,20 @@ def numbers(job: JobState) -> dict[str, Any]:
         "generation": job.generation,
         "size": len(members) if job.standing else 0,
         "step": max((worker.step for worker in members), default=0) or None,
+        "shares": [share for _, share in sorted(shares(job).items())] or None,
         "spares": spares.counted(job).ready,
         "steps_per_s": round(1 / max(times), 6) if times else None,
         "checkpoint": None if path is None else {"path": path, "step": step},
     }
+
+
+def shares(job: JobState) -> dict[int, float]:
+    """The part of the global batch that each rank gets, where shares follow the ranks' speed."""
+    found = {}
+    for worker in job.roster.present(job.world.members):
+        if worker.share is not None and worker.share[1] and (rank := job.rank(worker.life)) is not None:
+            found[rank] = round(worker.share[0] / worker.share[1], 4)
+    return found
 
 
 # --- the living processes
@@ -88,11 +98,9 @@ def _hosts(job: JobState) -> dict[str, dict[str, Any]]:
     ranks = {host: [rank for rank, *_ in numbers if rank is not None] for host, numbers in by_host(job).items()}
     training = {life.seat.host for life in job.world.members} if job.standing else set()
     steps: dict[str, float] = {}
-    shares: dict[str, dict[int, float]] = {}
+    share_of = shares(job)
     ready = Counter(seat.host for seat in spares.ready(job))
     for worker in job.roster.present(job.world.members):
-        if worker.share is not None and worker.share[1] and (rank := job.rank(worker.life)) is not None:
-            shares.setdefault(worker.seat.host, {})[rank] = round(worker.share[0] / worker.share[1], 4)
         if worker.step_s is not None:
             steps[worker.seat.host] = max(steps.get(worker.seat.host, 0.0), worker.step_s)
     return {
@@ -107,7 +115,7 @@ def _hosts(job: JobState) -> dict[str, dict[str, Any]]:
             "spares": ready[name],
             "heard_s": round(max(0.0, job.now - agent.last_message_at), 1),
             "step_s": steps.get(name),
-            "shares": [share for _, share in sorted(shares.get(name, {}).items())],
+            "shares": [share_of[rank] for rank in ranks.get(name, []) if rank in share_of],
         }
         for name, agent in job.roster.agents.items()
         if agent.joined

@@ -118,7 +118,7 @@ class Step:
         for weight in self._weights:
             yield next(self._batches), weight
         if self._shares is not None and measured is not None:
-            self._shares.stepped(measured, self.rows)
+            self._shares.stepped(measured, self.rows, total=self.length)
         self._record()
         self.done = True
 
@@ -136,7 +136,8 @@ class GlobalBatches(Sampler[list[int]]):
     smaller; with the sampler's ``drop_last`` it is left out.
 
     ``shares``: "equal", or "measured": each rank's part of the batch follows its speed. It begins equal in each world,
-    stays between a quarter of that and four times that, and changes only at a ``state.commit()``.
+    stays between a quarter of that and four times that, and changes only at a ``state.commit()``. All global batches
+    over the samplers and streams of a State follow one measured speed.
 
     Raises :class:`UsageError` for numbers below 1, and for other ``shares``.
     """
@@ -147,8 +148,8 @@ class GlobalBatches(Sampler[list[int]]):
         self.total = total
         self.largest = largest
         self.shares = chosen(shares, of="GlobalBatches")
-        if self.shares is not None:  # else those of other batches over the same sampler stay
-            sampler.shares = self.shares
+        if self.shares is not None:  # all batches over one sampler follow one speed
+            self.shares = sampler.shares = sampler.shares or self.shares
 
     @property
     def passes(self) -> int:
@@ -176,7 +177,7 @@ class GlobalBatches(Sampler[list[int]]):
         shares, plans, batches = self.shares, self._plans(), iter(loader)
         changes = 0 if shares is None else shares.changes
         if shares is not None:
-            shares.report(self.sampler.rank)
+            shares.report(shares.rows(self.total, self.sampler.num_replicas), self.sampler.rank)
         for plan in plans:
             step = Step(
                 batches,

@@ -1,7 +1,7 @@
 """Shares of a global batch that follow the measured speed of each rank, for ranks on unlike hosts.
 
 :func:`decide` is the decision, the same on all ranks: ``(measured seconds, present shares, limits) -> (shares,
-reason)``. :class:`MeasuredShares` measures this rank's steps, and lets the ranks agree at a commit.
+reason)``. :class:`MeasuredShares` measures this rank's steps, and :func:`agree` lets the ranks compare at a commit.
 
 In synchronous training all steps take the same time, because the fast ranks wait for the slow one. So a step is
 measured from the request of its first batch to the end of its last backward pass, less waits for other ranks
@@ -14,7 +14,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 from typing import Any, Final
 
 import torch
@@ -73,7 +73,7 @@ def decide(seconds: Sequence[float], rows: Rows, limits: Limits = LIMITS) -> tup
     slowest rank, so the shares are those with which that is fastest.
     """
     total, size = sum(rows), len(rows)
-    unknown = [rank for rank, each in enumerate(seconds) if not 0.0 < each < math.inf]
+    unknown = [rank for rank, each in enumerate(seconds) if not _known(each)]
     if unknown:
         return rows, f"rank {unknown[0]} has not been measured"
     if total < size:
@@ -84,6 +84,22 @@ def decide(seconds: Sequence[float], rows: Rows, limits: Limits = LIMITS) -> tup
     if after >= before * (1.0 - limits.gain):
         return rows, f"other shares would hardly be faster: {times}"
     return best, f"the samples of a step are predicted to take {times}"
+
+
+def pace(seconds: Sequence[Sequence[float]], samples: Sequence[int]) -> tuple[float, ...]:
+    """Return how much time each rank takes, beside the mean of all: one speed for all samplers of a State. Empty: that
+    is not known.
+
+    ``seconds``: by sampler, what each rank takes for one sample; 0 if that is not known. ``samples``: how many each
+    sampler has given. A rank's time is that for all of them.
+    """
+    known = [(each, count) for each, count in zip(seconds, samples, strict=True) if all(map(_known, each))]
+    taken = [sum(times) for times in zip(*([one * count for one in each] for each, count in known), strict=True)]
+    return tuple(each / fmean(taken) for each in taken)
+
+
+def _known(seconds: float) -> bool:
+    return 0.0 < seconds < math.inf
 
 
 def _step_s(seconds: Sequence[float], rows: Rows) -> float:
@@ -121,10 +137,10 @@ MOST: Final = 64
 
 
 class MeasuredShares:
-    """The shares of one sampler or stream. They begin equal in each world, and change at a commit, on all ranks.
+    """The shares of one sampler or stream, for global batches of any size. They begin equal in each world, and change
+    at a commit, on all ranks.
 
-    All ranks do the same steps, so they compare their times at the same commits without being told. ``own_time``:
-    begins a measurement of this rank's own work.
+    ``own_time``: begins a measurement of this rank's own work.
     """
 
     def __init__(self, *, limits: Limits = LIMITS, own_time: Callable[[], OwnTime] = OwnTime.begin) -> None:
@@ -132,13 +148,22 @@ class MeasuredShares:
         """Grows with each change: what is planned with earlier shares is planned anew."""
         self._limits = limits
         self._own_time = own_time
-        self._rows: Rows = ()
-        """The present shares of a whole global batch. Empty: none was divided in this world."""
-        self._steps = 0
+        self._seconds: tuple[float, ...] = ()
+        """What each rank takes for a sample, as all have agreed. Empty: shares are equal."""
+        self._rows: dict[tuple[int, int], Rows] = {}
+        """The shares by that, by samples of a global batch and number of ranks."""
+        self._total = 0
+        """The samples of the latest whole global batch in this world. 0: there was none."""
+        self._usual: float | None = None
+        """What a rank takes for a sample in the mean, when it was last known."""
+        self.steps = 0
         """Steps since the last comparison."""
+        self.samples = 0
+        """Samples of all ranks in these steps."""
         self._measured: deque[tuple[OwnTime, int]] = deque(maxlen=MOST)
         """The latest of these steps, and this rank's samples in each."""
-        self._every = FIRST
+        self.every = FIRST
+        """Steps from the last comparison to the next one."""
 
     def __reduce__(self) -> Any:
         """A copy, such as that of a loader process, measures for itself."""
@@ -146,17 +171,18 @@ class MeasuredShares:
 
     def begin_world(self) -> None:
         """Begin with equal shares. All ranks call it: each sync loads the progress of the sampler."""
-        self.changes += 1
-        self._rows = ()
+        self._follow(())
+        self._total, self._usual = 0, None
         standby.current().link.status.share = None
-        self._begin_span(FIRST)
+        self.begin_span(FIRST)
 
     def rows(self, total: int, size: int) -> Rows:
         """Return the shares of a whole global batch of ``total`` samples."""
-        if (sum(self._rows), len(self._rows)) != (total, size):
-            self._rows = equal(total, size)
-            self._begin_span(FIRST)
-        return self._rows
+        if total < size or len(self._seconds) != size:
+            return equal(total, size)
+        if (total, size) not in self._rows:
+            self._rows[total, size] = _fastest(self._seconds, total, bounds(total, size, self._limits))
+        return self._rows[total, size]
 
     def most(self, total: int, size: int) -> int:
         """Return the most samples that a rank may ever have of ``total``."""
@@ -166,42 +192,79 @@ class MeasuredShares:
         """Begin to measure a step, at the request of its first batch."""
         return self._own_time()
 
-    def stepped(self, measured: OwnTime, rows: int) -> None:
-        """Note a step with a whole global batch, of which this rank had ``rows`` samples."""
+    def stepped(self, measured: OwnTime, rows: int, *, total: int) -> None:
+        """Note a step with a whole global batch of ``total`` samples, of which this rank had ``rows``."""
         measured.end()
-        self._steps += 1
+        self._total = total
+        self.steps += 1
+        self.samples += total
         if rows:
             self._measured.append((measured, rows))
 
-    def report(self, rank: int) -> None:
+    def report(self, rows: Rows, rank: int) -> None:
         """Let heartbeats report the present share of this rank: the launcher knows then why it does less."""
-        alone = len(self._rows) < 2
-        standby.current().link.status.share = None if alone else (self._rows[rank], sum(self._rows))
+        standby.current().link.status.share = None if len(rows) < 2 else (rows[rank], sum(rows))
 
-    def agree(self, comms: Comms, *, name: str) -> Mapping[str, Any] | None:
-        """Compare the times of all ranks, if that is due. Called on all ranks, after a commit. Return what has changed.
-
-        Raises :data:`~hvd_elastic_ext.worker.comms.PeerLost` if a rank is lost meanwhile.
-        """
-        if self._steps < self._every or len(self._rows) != comms.size() or comms.size() == 1:
-            return None
+    def sample_s(self) -> float:
+        """Return what this rank takes for a sample, by the steps since the last comparison; 0 if that is not known."""
         times = [took / rows for own, rows in self._measured if (took := own.seconds()) is not None]
-        carried = torch.zeros(comms.size(), dtype=torch.float64)
-        carried[comms.rank()] = median(times) if times else 0.0
-        comms.sum(carried, name=name)  # the others add 0, so all ranks get the same bits
-        before, seconds = self._rows, carried.tolist()
-        self._rows, reason = decide(seconds, before, self._limits)
-        if self._rows == before:
-            self._begin_span(min(MOST, 2 * self._every))
-            return None
-        self.changes += 1
-        self._begin_span(FIRST)
-        sample_s = [round(each, 9) for each in seconds]
-        return {"rows": list(self._rows), "rows_before": list(before), "sample_s": sample_s, "reason": reason}
+        return median(times) if times else 0.0
 
-    def _begin_span(self, every: int) -> None:
-        self._steps, self._every = 0, every
+    def compared(self, paces: Sequence[float], seconds: Sequence[float] | None) -> Mapping[str, Any] | None:
+        """Take what all ranks have agreed on, and return what has changed: the fields of the event.
+
+        ``paces``: see :func:`pace`. ``seconds``: what each rank takes for a sample of this sampler; None if it was not
+        used.
+        """
+        if seconds is not None and all(map(_known, seconds)):
+            self._usual = fmean(seconds)
+        if not self._total:
+            self._follow(tuple(paces))
+            return None
+        if self._usual is None:
+            return None
+        sample_s = tuple(self._usual * each for each in paces)
+        before = self.rows(self._total, len(paces))
+        rows, reason = decide(sample_s, before, self._limits)
+        if rows == before:
+            return None
+        self._follow(sample_s)
+        sample_s = tuple(round(each, 9) for each in sample_s)
+        return {"rows": list(rows), "rows_before": list(before), "sample_s": list(sample_s), "reason": reason}
+
+    def begin_span(self, every: int) -> None:
+        """Count the steps to the next comparison."""
+        self.steps, self.samples, self.every = 0, 0, every
         self._measured.clear()
+
+    def _follow(self, seconds: tuple[float, ...]) -> None:
+        self.changes += 1
+        self._seconds = seconds
+        self._rows.clear()
+
+
+def agree(measured: Mapping[str, MeasuredShares], comms: Comms) -> Mapping[str, Mapping[str, Any]]:
+    """Compare the times of all ranks, if that is due. Called on all ranks, after a commit, with all samplers of the
+    State: all of them follow one measured speed. Return what has changed, by sampler.
+
+    All ranks do the same steps, so they compare at the same commits without being told. Raises
+    :data:`~hvd_elastic_ext.worker.comms.PeerLost` if a rank is lost meanwhile.
+    """
+    size = comms.size()
+    if size == 1 or all(each.steps < each.every for each in measured.values()):
+        return {}
+    used = {name: each for name, each in measured.items() if each.steps}
+    carried = torch.zeros(len(used), size, dtype=torch.float64)
+    carried[:, comms.rank()] = torch.tensor([each.sample_s() for each in used.values()], dtype=torch.float64)
+    comms.sum(carried, name="shares")  # the others add 0, so all ranks get the same bits
+    seconds = dict(zip(used, carried.tolist(), strict=True))
+    paces = pace(list(seconds.values()), [each.samples for each in used.values()])
+    found = {name: each.compared(paces, seconds.get(name)) for name, each in measured.items()} if paces else {}
+    changed = {name: fields for name, fields in found.items() if fields is not None}
+    every = FIRST if changed else min(MOST, 2 * max(each.every for each in measured.values()))
+    for each in measured.values():
+        each.begin_span(every)
+    return changed
 
 
 def chosen(shares: object, *, of: str) -> MeasuredShares | None:

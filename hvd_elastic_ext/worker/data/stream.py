@@ -303,7 +303,7 @@ class StreamLoader(DataLoader[Any]):
         stream, (rank, size) = self.dataset, self.dataset.world()
         rows, changes = shares.rows((self.batch_size or 1) * size, size), shares.changes
         assignment = stream.assign_shares(rows, self.num_workers, drop_last=self.drop_last)
-        shares.report(rank)
+        shares.report(rows, rank)
         batches = self._of_shares(rows[rank]) if assignment.steps else iter(())
         for number in range(assignment.steps):
             parts = assignment.rows_in(number)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
@@ -379,6 +379,7 @@ def dataset(
     shuffle: int | None = None,
     length: int | None = None,
     drop_remainder: bool = False,
+    **unknown: NoReturn,
 ) -> ElasticDataset:
     """Return the batches of ``data``, each sample once an epoch, through resizes and roll-backs.
 
@@ -399,6 +400,15 @@ def dataset(
     Raises :class:`UsageError`, one line, for a mistake in these, and for a dataset whose order is not the same for all:
     a shuffle without a seed, a step with ``deterministic=False``.
     """
+    for name in unknown:
+        if name == "shares":
+            raise UsageError(
+                "elastic.dataset has no shares: its batches have no weights, and are equal on all ranks; shares by "
+                'measured speed are for training with torch: elastic.GlobalBatches(sampler, total, shares="measured")'
+            )
+        raise UsageError(
+            f"elastic.dataset: {name} is not an option; there are batch_size, shuffle, length, drop_remainder"
+        )
     for name, number, least in (("batch_size", batch_size, 1), ("length", length, 1), ("shuffle", shuffle, None)):
         if number is not None and (isinstance(number, bool) or not hasattr(number, "__index__")):
             raise UsageError(f"elastic.dataset: {name} is {number!r}; give a whole number")

@@ -5,9 +5,9 @@ In synchronous training all ranks take the same time. Only the part without wait
 
 DDP waits in C++ at the end of a backward pass: it adds a callback to those that autograd calls last. Ours are called
 right before that one and right after it. They are queued from within the pass, by the first gradient that it computes
-for an output of the model. On a GPU the host does not wait then, so nothing is measured.
+for an output of the model. On a GPU the host does not wait then, but the device does: heartbeats do not know of it.
 
-:class:`OwnTime` measures a part of a step without these waits.
+:class:`OwnTime` measures a part of a step without these waits, by the device where that works by itself.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, cast
+from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
@@ -82,8 +83,10 @@ def _expect_backward(timer: StepTimer, ddp: Any, output: Any) -> None:
     """Measure how long DDP waits at the end of the backward pass that begins with this output."""
     if not ddp.require_backward_grad_sync or getattr(ddp, "_use_python_reducer", False):
         return
-    if any(isinstance(value, Tensor) and value.device.type != "cpu" for value in _pytree.tree_leaves(output)):
-        timer.unseen += 1  # the device waits, and not this thread
+    values = [value for value in _pytree.tree_leaves(output) if isinstance(value, Tensor)]
+    by_device = any(map(_on_present_device, values))
+    if any(value.device.type != "cpu" and not _on_present_device(value) for value in values):
+        timer.unseen += 1  # another device waits
     if not timer.measures():
         return
     queued: list[None] = []
@@ -95,13 +98,21 @@ def _expect_backward(timer: StepTimer, ddp: Any, output: Any) -> None:
 
     def computed() -> None:
         queued.clear()
+        if by_device:
+            timer.mark()
         began = timer.now()
-        _AUTOGRAD.queue_callback(lambda: timer.waited(began))  # after DDP's own, which is in the queue already
+        # After DDP's own, which is in the queue already.
+        _AUTOGRAD.queue_callback(timer.mark if by_device else lambda: timer.waited(began))
 
-    for value in _pytree.tree_leaves(output):
+    for value in values:
         # A parameter among the outputs would keep the hook for ever.
-        if isinstance(value, Tensor) and value.grad_fn is not None and value.device.type == "cpu":
+        if value.grad_fn is not None and (value.device.type == "cpu" or _on_present_device(value)):
             cast(Any, value).register_hook(first_gradient)
+
+
+def _on_present_device(value: Tensor) -> bool:
+    """Whether a value is on the GPU whose present stream this process uses."""
+    return value.is_cuda and value.get_device() == torch.cuda.current_device()
 
 
 # --- a rank's own part of a step
@@ -110,17 +121,23 @@ def _expect_backward(timer: StepTimer, ddp: Any, output: Any) -> None:
 class OwnTime:
     """The time that this rank needs for some work of its own, without its waits for other ranks in between.
 
-    On a GPU the host only queues the work, so there the device measures, by events in its present stream: from when it
-    has done all earlier work to when it has done this. Nothing waits for it until the seconds are asked for. It
-    does not tell what part of that were waits for others: with any such wait the time is unknown.
+    On a GPU the host only queues the work, and may queue a wait, too. So there the device measures, by events in its
+    present stream: from when it has done all earlier work to when it has done this, and between where each wait begins
+    and where it ends. Nothing waits for it until the seconds are asked for.
     """
 
     def __init__(self, timer: StepTimer) -> None:
         self._timer = timer
-        self._events = [_event()] if _TORCH.cuda.is_initialized() else []
+        self._device = torch.cuda.current_device() if _TORCH.cuda.is_initialized() else None
+        self._events: list[Any] = []
+        """Own work is between the first and the second of these events, the third and the fourth, and so on."""
         self._waits, self._unseen = timer.all_waits_s, timer.unseen
         self._began = timer.now()
         self._seconds: float | None = None
+        if self._device is not None:
+            timer.mark = _mark_all
+            _UNDER_WAY.add(self)
+            self.mark()
 
     @classmethod
     def begin(cls) -> OwnTime:
@@ -129,28 +146,43 @@ class OwnTime:
 
     def end(self) -> None:
         """End the measurement."""
+        _UNDER_WAY.discard(self)
         passed_s = self._timer.now() - self._began
         waited_s = self._timer.all_waits_s - self._waits
-        if self._timer.unseen != self._unseen or (self._events and waited_s > 0.0):
-            self._events.clear()  # a wait within it was not measured, or not by the device
-        elif self._events:
-            self._events.append(_event())
-        else:
+        if self._device is not None:
+            self.mark()
+        if self._timer.unseen != self._unseen or len(self._events) % 2:
+            self._events.clear()  # a wait within it was not measured, or has failed
+        elif self._device is None:
             self._seconds = passed_s - waited_s
 
+    def mark(self) -> None:
+        """Note where the device has come to: to the begin or the end of a wait, or of it all."""
+        self._events.append(_event(self._device))
+
     def seconds(self) -> float | None:
-        """Return the time; None if it is not known, because a wait for other ranks was not measured, or was one on a
-        GPU."""
+        """Return the time; None if it is not known, because a wait for other ranks was not measured."""
         if self._events:
-            begun, ended = self._events
-            ended.synchronize()
-            return float(begun.elapsed_time(ended)) / 1000
+            self._events[-1].synchronize()
+            spans = zip(self._events[::2], self._events[1::2], strict=True)
+            self._seconds = sum(float(begun.elapsed_time(ended)) for begun, ended in spans) / 1000
+            self._events.clear()
         return self._seconds
 
 
-def _event() -> Any:
+_UNDER_WAY: Final[WeakSet[OwnTime]] = WeakSet()
+"""What is being measured on a device. A step that is left before its end is forgotten."""
+
+
+def _mark_all() -> None:
+    for measured in list(_UNDER_WAY):
+        measured.mark()
+
+
+def _event(device: int | None) -> Any:
+    """An event in the present stream of a device. In autograd's threads that is the one of the backward pass."""
     event = _TORCH.cuda.Event(enable_timing=True)
-    event.record()
+    event.record(torch.cuda.current_stream(device))
     return event
 
 

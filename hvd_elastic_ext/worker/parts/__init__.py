@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from hvd_elastic_ext.checkpoint.values.write import is_parameter
 from hvd_elastic_ext.core.errors import StateError
-from hvd_elastic_ext.worker.comms import Comms
+from hvd_elastic_ext.worker.data.shares import MeasuredShares
 
 
 class InPlace(NamedTuple):
@@ -48,6 +48,11 @@ class Part:
 
     has_sync: bool = False
     """Whether the user has a sync for it, which :meth:`sync` runs."""
+
+    @property
+    def shares(self) -> MeasuredShares | None:
+        """Return the shares of a sampler or stream that follow the ranks' speed. All ranks agree on them at commits."""
+        return None
 
     @property
     def class_name(self) -> str | None:
@@ -83,13 +88,6 @@ class Part:
 
     def settle(self) -> None:
         """Drop unfinished work of the last world. Every rank calls it after each roll-back and sync."""
-
-    def agree(self, comms: Comms, *, name: str) -> Mapping[str, Any] | None:
-        """Agree with the other ranks on what may change at a commit only. All of them call it, after such a commit.
-
-        Return the fields of the event ``shares`` if something has changed. ``name``: of the operation.
-        """
-        return None
 
     def sync(self) -> None:
         """Run the user's own sync, among ranks that were restored from one commit."""

@@ -21,7 +21,6 @@ from torch import Tensor, nn, optim
 from hvd_elastic_ext.checkpoint.values.read import read
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.copying import copy_batch
-from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.data.shares import MeasuredShares
 from hvd_elastic_ext.worker.optim.averaging import drop_step
 from hvd_elastic_ext.worker.parts import InPlace, Part, tensor_trees
@@ -75,10 +74,11 @@ class StatefulPart(Part):
         with _loading(self.value):
             self.value.load_state_dict(tree)
 
-    def agree(self, comms: Comms, *, name: str) -> Mapping[str, Any] | None:
-        """Agree on the shares of a sampler or stream."""
+    @property
+    def shares(self) -> MeasuredShares | None:
+        """The shares of a sampler or stream."""
         shares = getattr(self.value, "shares", None)
-        return shares.agree(comms, name=name) if isinstance(shares, MeasuredShares) else None
+        return shares if isinstance(shares, MeasuredShares) else None
 
 
 class GeneratorPart(Part):

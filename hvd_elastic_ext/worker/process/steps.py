@@ -76,6 +76,8 @@ class StepTimer:
         """Seconds of all waits that were measured. It only grows."""
         self.unseen = 0
         """Backward passes that may have waited without being measured. It only grows."""
+        self.mark: Callable[[], object] = lambda: None
+        """Called where a wait begins and where it ends. Only a device that works by itself can measure its part."""
 
     def now(self) -> float:
         """Seconds of the clock by which steps are measured."""
@@ -93,6 +95,7 @@ class StepTimer:
         if self._status.waiting:
             yield
             return
+        self.mark()
         began = self._now()
         self._status.waiting = True
         try:
@@ -100,6 +103,7 @@ class StepTimer:
         finally:
             self._status.waiting = False
             self.waited(began)
+            self.mark()
 
     def waited(self, began: float) -> None:
         """Note a wait for other ranks that began at that time and ends now. One that another overlaps counts once."""

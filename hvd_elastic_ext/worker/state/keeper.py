@@ -27,6 +27,7 @@ from hvd_elastic_ext.worker.commits.buffer import Commit, CommitBuffer, Contents
 from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.commits.memory_limits import memory_warning
 from hvd_elastic_ext.worker.comms import Comms
+from hvd_elastic_ext.worker.data import shares
 from hvd_elastic_ext.worker.optim.averaging import accumulating
 from hvd_elastic_ext.worker.parts import Part, rng
 from hvd_elastic_ext.worker.process.link import Status
@@ -299,10 +300,11 @@ class Keeper:
 
     def agree_on_shares(self) -> None:
         """Let samplers whose shares follow the ranks' speed compare it with the other ranks, after a commit of all."""
-        for name, part in self._inventory.parts.items():
-            changed = part.agree(self._comms, name=f"shares.{name}")
-            if changed is not None and self._comms.rank() == 0:
-                self._record("shares", name=name, **changed)
+        parts = self._inventory.parts.items()
+        changed = shares.agree({name: part.shares for name, part in parts if part.shares is not None}, self._comms)
+        for name, fields in changed.items():
+            if self._comms.rank() == 0:
+                self._record("shares", name=name, **fields)
 
     def _within_a_step(self) -> bool:
         """Whether this is between backward passes of a step; False if the script has no check elsewhere."""

@@ -17,6 +17,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.data.global_batches import GlobalBatches
 from hvd_elastic_ext.worker.data.sampler import ElasticSampler
+from hvd_elastic_ext.worker.data.shares import agree
 from hvd_elastic_ext.worker.optim import averaging
 from hvd_elastic_ext.worker.optim.averaging import Averaged, accumulating, wrap
 
@@ -280,8 +281,7 @@ def in_shares(comms: Comms, data: TensorDataset, net: nn.Module, optimizer: Any)
         optimizer.step()
         optimizer.zero_grad()
         assert batches.shares is not None
-        changed = batches.shares.agree(comms, name="shares")
-        changes += [] if changed is None else [changed["rows"]]
+        changes += [changed["rows"] for changed in agree({"sampler": batches.shares}, comms).values()]
     return changes
 
 

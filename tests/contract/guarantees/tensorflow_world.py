@@ -16,9 +16,8 @@ import tensorflow as tf
 
 import hvd_elastic_ext.tensorflow as elastic
 from hvd_elastic_ext.worker.comms.horovod_tensorflow import HorovodComms
+from tests.contract.guarantees.consumed import BATCH, COUNT, consumed
 from tests.contract.guarantees.tensorflow_subjects import EACH, OfTensorFlow
-
-COUNT, BATCH = 22, 2
 
 
 def newest(make: Any) -> dict[str, Any]:
@@ -64,33 +63,10 @@ def again(make: Any) -> int:
 
 
 def epoch(make: Any) -> list[int]:
-    """What this rank consumed of one epoch, as far as it was committed; peers are lost twice, after the last commit."""
+    """What this rank consumed of one epoch."""
     data = elastic.dataset(tf.data.Dataset.range(COUNT), BATCH)
     subject = OfTensorFlow(make, data=data)
-    state = subject.state
-    state.sync()
-    consumed: list[int] = []
-    for lost in (1, 2, 0):  # batches after the last commit: then a peer is lost, at last nobody
-        consumed += _until_a_loss(state, data, lost)
-        if lost:
-            state.restore()
-            state.on_reset()
-            state.sync()
-    return consumed
-
-
-def _until_a_loss(state: Any, data: Any, lost: int) -> list[int]:
-    committed: list[int] = []
-    waiting: list[int] = []
-    for number, batch in enumerate(data, 1):
-        waiting += batch.numpy().tolist()
-        state.batch += 1
-        if not lost or number == 1:
-            state.save()
-            committed, waiting = committed + waiting, []
-        elif number > lost:
-            break
-    return committed
+    return consumed(subject.state, lambda: (batch.numpy().tolist() for batch in data))
 
 
 def main(directory: str) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.launcher.conftest import Launched
 from tests.support.processes import run_process
 from tests.support.tensorflow import needs_tensorflow
 
@@ -24,14 +25,14 @@ OPTIONS = {
     "06-converted": ["--checkpoint-every", "auto"],
     "09-unlike-hosts": [],
 }
-"""What the launcher is told for each. 01-digits has tests of its own, 04-lightning one below, and 08-tensorflow1 one in
-``with_tensorflow``."""
+"""What the launcher is told for each. 01-digits has tests of its own, 04-lightning and 10-spares have one below, and
+08-tensorflow1 one in ``with_tensorflow``."""
 WITH_TENSORFLOW = pytest.param("07-keras", marks=needs_tensorflow)
 
 
 def test_every_example_is_listed_and_has_a_test() -> None:
     scripts = {path.parent.name for path in EXAMPLES.glob("*/train.py")}
-    assert scripts == {*OPTIONS, "01-digits", "04-lightning", "07-keras", "08-tensorflow1"}
+    assert scripts == {*OPTIONS, "01-digits", "04-lightning", "07-keras", "08-tensorflow1", "10-spares"}
     assert scripts == set(re.findall(r"^\| \[[\w-]+\]\(([\w-]+)\)", (EXAMPLES / "README.md").read_text(), re.MULTILINE))
 
 
@@ -64,6 +65,36 @@ def test_an_example_trains_to_its_end_though_a_worker_is_killed(tmp_path: Path, 
         log = (tmp_path / "log.jsonl").read_text().splitlines()
         assert [json.loads(line)["epoch"] for line in log] == [1, 2, 3, 4, 5, 6]
         assert (tmp_path / "best.pt").is_file()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("engine", ["horovod", "torch"])
+def test_in_the_example_with_a_spare_the_next_world_after_a_kill_has_as_many_workers(
+    tmp_path: Path, engine: str
+) -> None:
+    job = Launched(tmp_path)
+    job.set_hosts("localhost:2")
+    options = ("--engine", engine, "-np", "2", "--min-np", "1", "--spares", "1")
+    script = (EXAMPLES / "10-spares" / "train.py", "--epochs", "1000", "--step-delay", "0.02", "--load", "0.1")
+    with job.run(*options, sys.executable, *script) as process:
+        job.wait_for("a spare", lambda: len(job.events("parked")) > 2, timeout=120)
+        [lost] = [each.get("pid") for each in job.events("spawned") if each.get("slot") == 1]
+        os.kill(lost, signal.SIGKILL)
+        job.wait_for("the next world", lambda: len(job.events("resized")) > 1)
+        before = len(epochs_of(process.output))
+        job.wait_for("more epochs", lambda: len(epochs_of(process.output)) > before + 1)
+        process.terminate()
+        assert process.wait(60) == 143, process.output
+    _, world = job.events("resized")
+    assert (world.get("size"), world.get("spares")) == (2, ["localhost[2]"])
+    assert 0 <= world.get("steps_lost") <= 1
+    assert {workers for *_, workers in epochs_of(process.output)} == {"2"}
+
+
+def epochs_of(output: str) -> list[tuple[str, str]]:
+    """Loss and number of workers of each epoch that has ended."""
+    return re.findall(r"epoch \d+/\d+  loss (\S+)  (\d+) workers", output)
 
 
 def worker_of(script: Path, cwd: Path) -> int:

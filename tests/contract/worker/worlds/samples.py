@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import horovod.torch as hvd
@@ -10,11 +11,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+from tests.contract.guarantees.consumed import BATCH, COUNT, consumed
 from tests.contract.worker.user_states import Own
 from tests.contract.worker.worlds.mixins import mixed
 from tests.contract.worker.worlds.registry import check
-
-COUNT, BATCH = 22, 2
 
 
 class WithSampler(Own):
@@ -33,7 +33,7 @@ class WithSampler(Own):
 
 
 def epoch(State: Any, make: Any) -> dict[str, Any]:
-    """What this rank consumed of one epoch, as far as it was committed."""
+    """What this rank consumed of one epoch."""
     if State is hvd.elastic.TorchState:
         sampler = hvd.elastic.ElasticSampler(range(COUNT))
     else:
@@ -42,31 +42,16 @@ def epoch(State: Any, make: Any) -> dict[str, Any]:
         sampler = elastic.ElasticSampler(range(COUNT))
     net = nn.Linear(1, 1)
     state = make(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), sampler=sampler, batch=0)
-    state.sync()
-    consumed: list[int] = []
-    for lost in (1, 2, 0):  # batches after the last commit: then a peer is lost, at last nobody
-        consumed += _until_a_loss(state, sampler, lost)
-        if lost:
-            state.restore()
-            state.on_reset()
-            state.sync()
-    return {"consumed": consumed}
+    return {"consumed": consumed(state, lambda: recorded(sampler))}
 
 
-def _until_a_loss(state: Any, sampler: Any, lost: int) -> list[int]:
-    committed: list[int] = []
-    waiting: list[int] = []
+def recorded(sampler: Any) -> Iterator[list[int]]:
+    """The batches that are left for this rank."""
     hand = list(sampler)
-    for number, start in enumerate(range(0, len(hand), BATCH), 1):
-        waiting += hand[start : start + BATCH]
-        sampler.record_batch(number - 1, min(BATCH, len(hand) - start))
-        state.batch += 1
-        if not lost or number == 1:
-            state.save()
-            committed, waiting = committed + waiting, []
-        elif number > lost:
-            return committed
-    return committed
+    for number, start in enumerate(range(0, len(hand), BATCH)):
+        batch = hand[start : start + BATCH]
+        sampler.record_batch(number, len(batch))
+        yield batch
 
 
 @check

@@ -45,6 +45,7 @@ VERBS: Final = {
     "disk": "hosts share no storage: each has its own",
     "most": "worlds have so many processes at most; those of other hosts are spares",
     "spares": "so many spares are beside the training, also on its own hosts",
+    "devices": "slots have devices, so that a spare in an extra seat stands for one of them",
     "wait": "a holder that cannot be reached is waited for so many seconds",
     "standstill": "the launcher stands still for so many seconds",
     "well": "all is well again; if nobody says so that is 10 s after the last event",
@@ -166,6 +167,7 @@ def decode(shape: Raw, raw: Sequence[Raw]) -> History:
     events += [Event(0.0, "wait", value=20.0)] if alone // 12 % 6 == 5 else []
     if alone // 72 % 3 == 1:
         events.append(Event(0.0, "spares", value=1.0 + alone // 216 % 2))
+        events += [Event(0.0, "devices")] if slots // 256 == 1 else []
     elif alone // 72 % 3 == 2:
         events.append(Event(0.0, "most", value=float(max(1, sum(sizes.values()) - 1 - alone // 216))))
     events.append(Event(0.0, "hosts", hosts=tuple(list(sizes.items())[:begin])))

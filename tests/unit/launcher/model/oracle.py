@@ -349,6 +349,10 @@ class Oracle(Observer):
         for host, count in Counter(process.host for process in world.members).items():
             if count > self.slots.get(host, count):
                 raise Broken("a spare takes a place", f"{host} has fewer slots than members in {world.key}: {names}")
+        having = Counter((each.host, each.agent.devices.get((each.slot, each.life))) for each in world.members)
+        for (host, device), count in having.items():
+            if device is not None and count > 1:
+                raise Broken("a spare takes a place", f"{host} has {count} members of {world.key} on {device}: {names}")
         if len({process.at_init for process in world.members}) > 1:
             names = [process.name for process in world.members if process.at_init]
             raise Broken("one call", f"{', '.join(names)} in hvd.init(), and others in the loop of world {world.key}")

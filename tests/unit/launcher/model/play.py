@@ -36,7 +36,7 @@ ALONE_S: Final = 200.0
 
 
 UNDISTURBED: Final = frozenset(
-    {"hosts", "leave", "calls", "prologue", "well", "store", "disk", "wait", "most", "spares"}
+    {"hosts", "leave", "calls", "prologue", "well", "store", "disk", "wait", "most", "spares", "devices"}
 )
 """If nothing else happens, and the first list is the only one, training is done when all ranks have left together."""
 CERTAIN: Final = frozenset({"brittle", "prologue", "hosts", "bad", "crash", "kill", "block", "clear", "well", "store"})
@@ -377,6 +377,9 @@ class Play:
 
     def _spares(self, event: Event) -> None:
         self._cluster.options.spares = SpareLimits(number=int(event.value or 0))
+
+    def _devices(self, event: Event) -> None:
+        self._cluster.options.names_devices = True
 
     def _wait(self, event: Event) -> None:
         self._cluster.options.commit_wait_s = event.value or 0.0

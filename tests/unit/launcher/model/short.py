@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hvd_elastic_ext.core.engines import DEFAULT
+from hvd_elastic_ext.core.messages.slot_protocol import DEVICE
 from hvd_elastic_ext.launcher.health.strikes import STARTS
+from hvd_elastic_ext.launcher.membership.devices import DEVICES
 from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
-from hvd_elastic_ext.simulate.cluster import cluster, training
+from hvd_elastic_ext.simulate.cluster import agent, cluster, launcher, training
 from hvd_elastic_ext.simulate.cluster.processes import Process, World
 from hvd_elastic_ext.simulate.cluster.times import Times
 from tests.unit.launcher.model.oracle import Broken, Oracle
@@ -89,11 +91,32 @@ class Training(training.Training):
         super()._advance(world, count)
 
 
+class Launcher(launcher.Launcher):
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return {DEVICES: "g0,g1"} if self._cluster.options.names_devices else {}
+
+
+class Agent(agent.Agent):
+    """``devices``: those of the processes that it has started, by slot and life."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.devices: dict[tuple[int, int], str] = {}
+
+    def _start(self, order: Mapping[str, Any]) -> None:
+        if DEVICE in order["env"]:
+            self.devices[order["slot"], order["life"]] = order["env"][DEVICE]
+        super()._start(order)
+
+
 class Cluster(cluster.Cluster):
     """A cluster that an oracle observes."""
 
     training_kind = Training
     training: Training
+    agent_kind = Agent
+    launcher_kind = Launcher
 
     def __init__(self, *, launcher_dies: bool = True, engine: str = DEFAULT) -> None:
         self.oracle = Oracle(self)

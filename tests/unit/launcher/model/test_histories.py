@@ -55,7 +55,7 @@ def test_a_driver_that_asks_nobody_whether_a_world_may_form_is_found_out(monkeyp
     assert any(failure is not None and failure.promise == "custody" for failure in failures)
 
 
-@pytest.mark.parametrize("verb", ["most", "spares"])
+@pytest.mark.parametrize("verb", ["most", "spares", "devices"])
 def test_histories_call_spares_in(verb: str) -> None:
     """Else they would show nothing about them."""
     assert any(_called_in(history) for history in _with(verb, range(100)))
@@ -69,12 +69,15 @@ def _called_in(history: History) -> bool:
     return any(line["event"] == "resized" and line.get("spares") for line in lines)
 
 
-@pytest.mark.parametrize("verb", ["most", "spares"])
+@pytest.mark.parametrize("verb", ["most", "spares", "devices"])
 def test_a_driver_that_lets_a_spare_train_beside_the_rank_that_it_replaces_is_found_out(
     verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if verb == "most":
         monkeypatch.setattr(WorldLimits, "size", lambda limits, available, *, begun: available)
+    elif verb == "devices":  # it takes any spare for any slot, as on hosts without devices
+        offered = spares.offered
+        monkeypatch.setattr(spares, "offered", lambda host: offered(host._replace(devices=False)))
     else:
         monkeypatch.setattr(spares, "offered", lambda host: tuple(sorted({*host.usable, *host.taken})))
     failures = _played(verb, range(200))

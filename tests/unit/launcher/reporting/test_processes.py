@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.driver.events import News
-from hvd_elastic_ext.launcher.reporting.status import details
+from hvd_elastic_ext.launcher.reporting.status import details, numbers
 from tests.unit.launcher.scenarios import play
 
 
@@ -26,3 +26,5 @@ def test_a_host_is_told_with_the_share_of_each_of_its_ranks_where_shares_follow_
     cluster = play("train a b c; share a 16 24; share b 8 24; run 2")
     hosts = details(cluster.driver.job)["hosts"]
     assert [hosts[name]["shares"] for name in ("a", "b", "c")] == [[0.6667], [0.3333], []]
+    assert numbers(cluster.driver.job)["shares"] == [0.6667, 0.3333]
+    assert numbers(play("train a b").driver.job)["shares"] is None

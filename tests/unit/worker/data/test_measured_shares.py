@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 import pickle
@@ -20,18 +21,20 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.data.assignment import SharedAssignment
 from hvd_elastic_ext.worker.data.global_batches import GlobalBatches, micro_batches, passes
 from hvd_elastic_ext.worker.data.sampler import ElasticSampler
-from hvd_elastic_ext.worker.data.shares import FIRST, Limits, MeasuredShares, bounds, decide, equal, scaled
+from hvd_elastic_ext.worker.data.shares import FIRST, Limits, MeasuredShares, agree, bounds, decide, equal, pace, scaled
 from hvd_elastic_ext.worker.data.stream import ElasticStream
-from hvd_elastic_ext.worker.optim import step_waits
 from hvd_elastic_ext.worker.optim.step_waits import OwnTime
 from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.process.link import Status
 from hvd_elastic_ext.worker.process.steps import StepTimer
 from tests.unit.worker.data.test_global_batches import averaged, backward, data, model
+from tests.unit.worker.fake_gpu import Gpu, gpu
 from tests.unit.worker.histories import HISTORIES, World
 from tests.unit.worker.lockstep import LockstepComms, in_lockstep
 from tests.unit.worker.placed_samplers import PlacedSampler, enter
 from tests.unit.worker.shards import LENGTHS, Files, PlacedStream, records
+
+__all__ = ["gpu"]
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
@@ -115,9 +118,14 @@ class Took:
         return self._seconds
 
 
-def do_steps(shares: MeasuredShares, count: int, *, seconds: float | None, rows: int) -> None:
+def do_steps(shares: MeasuredShares, count: int, *, seconds: float | None, rows: int, total: int = 96) -> None:
     for _ in range(count):
-        shares.stepped(Took(seconds), rows)  # type: ignore[arg-type]
+        shares.stepped(Took(seconds), rows, total=total)  # type: ignore[arg-type]
+
+
+def agree_on(shares: MeasuredShares, comms: LockstepComms) -> Any:
+    """A commit with one sampler in the State. What has changed."""
+    return agree({"sampler": shares}, comms).get("sampler")  # type: ignore[arg-type]
 
 
 def test_all_ranks_change_to_the_same_shares_at_the_same_commit_and_send_nothing_in_between() -> None:
@@ -126,7 +134,7 @@ def test_all_ranks_change_to_the_same_shares_at_the_same_commit_and_send_nothing
         for _ in range(3 * FIRST):
             rows = shares.rows(96, 2)
             do_steps(shares, 1, seconds=(0.01, 0.02)[comms.rank()] * rows[comms.rank()], rows=rows[comms.rank()])
-            changed = shares.agree(comms, name="shares")  # type: ignore[arg-type]
+            changed = agree_on(shares, comms)
             seen.append((shares.rows(96, 2), None if changed is None else (changed["rows"], changed["rows_before"])))
         return seen
 
@@ -143,7 +151,7 @@ def test_while_nothing_changes_the_ranks_compare_ever_more_rarely() -> None:
         shares.rows(8, 2)
         for _ in range(1000):
             do_steps(shares, 1, seconds=1.0, rows=4)
-            shares.agree(comms, name="shares")  # type: ignore[arg-type]
+            agree_on(shares, comms)
 
     _, fabric = in_lockstep(2, rank_main)
     assert len(fabric.log) == 17, "after 8, 16, 32, and then every 64 more steps"
@@ -154,7 +162,7 @@ def test_one_rank_without_a_measurement_leaves_the_shares_as_they_are_on_all() -
         shares = MeasuredShares()
         shares.rows(96, 2)
         do_steps(shares, FIRST, seconds=(0.5, None)[comms.rank()], rows=48)
-        return shares.agree(comms, name="shares"), shares.rows(96, 2)  # type: ignore[arg-type]
+        return agree_on(shares, comms), shares.rows(96, 2)
 
     seen, _ = in_lockstep(2, rank_main)
     assert seen == [(None, (48, 48))] * 2
@@ -166,7 +174,7 @@ def test_a_slow_step_now_and_then_does_not_count() -> None:
         shares.rows(96, 2)
         for number in range(FIRST):
             do_steps(shares, 1, seconds=(0.5, 30.0 if number < 3 else 0.5)[comms.rank()], rows=48)
-        shares.agree(comms, name="shares")  # type: ignore[arg-type]
+        agree_on(shares, comms)
         return shares.rows(96, 2)
 
     assert in_lockstep(2, rank_main)[0] == [(48, 48)] * 2
@@ -174,14 +182,70 @@ def test_a_slow_step_now_and_then_does_not_count() -> None:
 
 def test_a_world_begins_with_equal_shares_and_the_launcher_is_told_of_others() -> None:
     shares, status = MeasuredShares(), standby.current().link.status
-    shares._rows = (64, 32)
-    shares.report(1)
+    shares._seconds = (1.0, 2.0)
+    shares.report(shares.rows(96, 2), 1)
     assert status.share == (32, 96)
     shares.begin_world()
     assert (status.share, shares.rows(96, 2)) == (None, (48, 48))
-    shares.rows(96, 1)
-    shares.report(0)
+    shares.report(shares.rows(96, 1), 0)
     assert status.share is None, "a rank that is alone has no share"
+
+
+def test_all_samplers_of_a_state_follow_one_measured_speed_with_one_sum() -> None:
+    def rank_main(comms: LockstepComms) -> Any:
+        images, texts, unused = (MeasuredShares() for _ in range(3))
+        for _ in range(FIRST):
+            do_steps(images, 1, seconds=(0.5, 1.0)[comms.rank()], rows=48)
+        for _ in range(2 * FIRST):  # a text takes ten times as long as an image
+            do_steps(texts, 1, seconds=(0.5, 1.0)[comms.rank()], rows=5, total=10)
+        state = {"images": images, "texts": texts, "unused": unused}
+        changed = agree(state, comms)  # type: ignore[arg-type]
+        rows = [each.rows(total, 2) for each, total in ((images, 96), (texts, 10), (unused, 30))]
+        return {name: (fields["rows"], fields["sample_s"]) for name, fields in changed.items()}, rows
+
+    (first, second), fabric = in_lockstep(2, rank_main)
+    assert first == second
+    assert first[0] == {
+        "images": ([64, 32], pytest.approx([0.5 / 48, 1 / 48])),
+        "texts": ([7, 3], pytest.approx([0.1, 0.2])),
+    }
+    assert first[1] == [(64, 32), (7, 3), (20, 10)]
+    assert len(fabric.log) == 1
+
+
+def test_a_sampler_that_was_not_used_lately_follows_the_speed_of_those_that_were() -> None:
+    def rank_main(comms: LockstepComms) -> Any:
+        images, texts = MeasuredShares(), MeasuredShares()
+        state = {"images": images, "texts": texts}
+        for each, slow in ((images, 1.0), (texts, 2.0), (texts, 1.0)):
+            rows = each.rows(96, 2)[comms.rank()]
+            do_steps(each, FIRST, seconds=rows * (1.0, slow)[comms.rank()], rows=rows)
+            agree(state, comms)  # type: ignore[arg-type]
+            do_steps(each, FIRST, seconds=rows * (1.0, slow)[comms.rank()], rows=rows)
+            agree(state, comms)  # type: ignore[arg-type]
+        return images.rows(96, 2), texts.rows(96, 2)
+
+    assert in_lockstep(2, rank_main)[0] == [((48, 48), (48, 48))] * 2
+
+
+@given(
+    seconds=st.lists(st.tuples(*[st.floats(1e-6, 1e3)] * 3), min_size=1, max_size=4),
+    samples=st.lists(st.integers(1, 1000), min_size=4, max_size=4),
+)
+def test_one_speed_is_in_the_mean_1_and_the_same_as_that_of_a_sampler_that_is_alone(
+    seconds: list[tuple[float, ...]], samples: list[int]
+) -> None:
+    found = pace(seconds, samples[: len(seconds)])
+    assert sum(found) == pytest.approx(3)
+    alone = pace(seconds[:1], samples[:1])
+    assert alone == pytest.approx([each / sum(seconds[0]) * 3 for each in seconds[0]])
+    assert (
+        pace([*seconds, (1.0, 0.0, 1.0)], samples[: len(seconds) + 1] if len(seconds) < 4 else [*samples, 9]) == found
+    )
+
+
+def test_nothing_is_known_of_a_speed_that_no_sampler_has_measured_on_all_ranks() -> None:
+    assert pace([(1.0, 0.0), (math.inf, 1.0)], [5, 5]) == ()
 
 
 def test_shares_go_to_loader_processes_without_what_was_measured() -> None:
@@ -220,35 +284,65 @@ def test_a_rank_s_own_time_is_unknown_if_a_wait_within_it_was_not_measured(monke
     assert measured.seconds() is None
 
 
-class Event:
-    """Of a GPU: it was done at a time, in ms."""
-
-    def __init__(self, at: float) -> None:
-        self.at = at
-
-    def synchronize(self) -> None:
-        pass
-
-    def elapsed_time(self, later: Event) -> float:
-        return later.at - self.at
-
-
-def test_on_a_gpu_a_rank_s_own_time_is_unknown_with_a_wait_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    timer = StepTimer(Status(), lambda: now[0])
-    monkeypatch.setattr(standby.current(), "step_timer", timer)
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(step_waits, "_event", lambda: Event(1000 * now[0]))
+def test_on_a_gpu_the_device_measures_what_the_host_only_queues(gpu: Gpu) -> None:
+    gpu.work(30.0)  # of the step before
     measured = OwnTime.begin()
-    now[0] += 2.0
+    gpu.work(2.0)
     measured.end()
+    gpu.work(40.0)
     assert measured.seconds() == 2.0
+    assert measured.seconds() == 2.0, "asked again"
+
+
+def test_on_a_gpu_a_rank_s_own_time_is_without_the_waits_of_the_device(gpu: Gpu) -> None:
+    gpu.work(30.0)
     measured = OwnTime.begin()
-    now[0] += 2.0
-    with timer.waiting():
-        now[0] += 5.0
+    gpu.work(2.0)
+    with gpu.timer.waiting():
+        gpu.wait(7.0)
+    gpu.work(0.5)
+    with gpu.timer.waiting():
+        gpu.wait(9.0)
+    measured.end()
+    assert measured.seconds() == 2.5
+
+
+def test_on_a_gpu_a_rank_s_own_time_is_with_what_the_device_waits_for_its_host(gpu: Gpu) -> None:
+    measured = OwnTime.begin()
+    gpu.now += 3.0  # the loader
+    gpu.work(2.0)
+    measured.end()
+    assert measured.seconds() == 5.0
+
+
+def test_on_a_gpu_the_steps_of_two_samplers_may_be_measured_at_once(gpu: Gpu) -> None:
+    first = OwnTime.begin()
+    gpu.work(2.0)
+    second = OwnTime.begin()
+    with gpu.timer.waiting():
+        gpu.wait(7.0)
+    gpu.work(1.0)
+    first.end()
+    gpu.work(4.0)
+    second.end()
+    assert [first.seconds(), second.seconds()] == [3.0, 5.0]
+
+
+def test_on_a_gpu_a_rank_s_own_time_is_unknown_with_a_wait_that_failed_within_it(gpu: Gpu) -> None:
+    measured = OwnTime.begin()
+    gpu.timer.mark()  # DDP's wait begins; a pass that raises does not come to its end
     measured.end()
     assert measured.seconds() is None
+
+
+def test_a_step_that_is_left_before_its_end_is_measured_no_longer(gpu: Gpu) -> None:
+    left = OwnTime.begin()
+    del left
+    gc.collect()
+    before = gpu.made
+    with gpu.timer.waiting():
+        pass
+    assert gpu.made == before
 
 
 def test_without_an_agent_waits_are_measured_once_shares_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,14 +370,15 @@ class Chosen:
         return len(self._seconds)
 
     def sum(self, given: torch.Tensor, *, name: str) -> None:
-        given.copy_(torch.tensor(self._seconds, dtype=torch.float64))
+        given.copy_(torch.tensor(self._seconds, dtype=torch.float64).expand_as(given))
 
 
 def change(shared: Sequence[Any], seconds: Sequence[float]) -> None:
     """A commit of all ranks of a world, which takes these seconds for a sample, by rank."""
     for rank, each in enumerate(shared):
-        each.shares._every = 0
-        each.shares.agree(Chosen(rank, seconds), name="shares")
+        each.shares.every = 0
+        each.shares.steps, each.shares.samples = 1, 1
+        agree({"sampler": each.shares}, Chosen(rank, seconds))  # type: ignore[arg-type]
 
 
 @settings(max_examples=30)
@@ -297,11 +392,10 @@ def test_the_averaged_gradient_is_that_of_one_process_whatever_the_shares(
     count: int, total: int, seconds: list[float], largest: int | None
 ) -> None:
     size, gradients, samples = len(seconds), [], data(count)
-    rows, _ = decide(seconds, equal(total, size))
     for rank in range(size):
         sampler = PlacedSampler((rank, size), count, seed=1)
         batches = GlobalBatches(sampler, total, largest, shares="measured")
-        batches.shares._rows = rows
+        batches.shares._seconds = tuple(seconds)
         net = model()
         step = next(batches.steps(DataLoader(samples, batch_sampler=batches)))
         backward(net, step)
@@ -346,15 +440,17 @@ SPEED = st.lists(st.floats(0.1, 5.0), min_size=9, max_size=9)
     largest=st.none() | st.integers(1, 40),
     history=HISTORIES,
     speeds=st.lists(SPEED, min_size=1, max_size=5),
+    drop_last=st.booleans(),
 )
 def test_global_batches_are_the_same_ones_though_shares_change_at_commits_through_any_losses_and_resizes(
-    count: int, total: int, largest: int | None, history: list[World], speeds: list[list[float]]
+    count: int, total: int, largest: int | None, history: list[World], speeds: list[list[float]], drop_last: bool
 ) -> None:
     speed = itertools.cycle(speeds)
     progress: dict[str, Any] = {"epoch": 0, "processed_num": 0}
     committed: list[list[int]] = []
     for world in [*history, World(size=3, batches=count + 1, commit_every=1, end="resize")]:
-        live, samplers = list(committed), [PlacedSampler((rank, world.size), count) for rank in range(world.size)]
+        live = list(committed)
+        samplers = [PlacedSampler((rank, world.size), count, drop_last=drop_last) for rank in range(world.size)]
         for sampler in samplers:
             sampler.load_state_dict(progress)
         batches = [GlobalBatches(sampler, total, largest, shares="measured") for sampler in samplers]
@@ -371,8 +467,9 @@ def test_global_batches_are_the_same_ones_though_shares_change_at_commits_throug
         if world.end == "resize":
             progress, committed = samplers[0].state_dict(), live
     order = PlacedSampler((0, 1), count).order().tolist()
+    whole = count - count % total if drop_last else count
     assert [Counter(each) for each in committed] == [
-        Counter(order[start : start + total]) for start in range(0, count, total)
+        Counter(order[start : start + total]) for start in range(0, whole, total)
     ]
 
 
@@ -410,6 +507,33 @@ def test_passes_leave_room_for_the_largest_share_and_a_step_makes_no_more_than_i
     batches = GlobalBatches(sampler, 64, 16, shares="measured")
     assert batches.passes == 4, "56 of 64 at most, 16 at a time"
     assert next(batches.steps(AsLoaded(batches))).passes == 2
+
+
+def test_all_batches_over_one_sampler_follow_its_speed_and_new_ones_do_not_begin_equal_again() -> None:
+    samplers = [PlacedSampler((rank, 2), 60, shuffle=False) for rank in range(2)]
+    few = [GlobalBatches(sampler, 12, shares="measured") for sampler in samplers]
+    many = [GlobalBatches(sampler, 24, shares="measured") for sampler in samplers]
+
+    def lengths_of(batches: Sequence[GlobalBatches], count: int) -> list[list[int]]:
+        running = [each.steps(AsLoaded(each)) for each in batches]
+        found = []
+        for _ in range(count):
+            steps = [next(each) for each in running]
+            found.append([len(indices) for step in steps for indices, _ in step])
+        for each in running:
+            next(each)  # the step before is done
+        return found
+
+    assert lengths_of(few, 1) == [[6, 6]]
+    change(few, [1.0, 2.0])
+    assert lengths_of(few, 1) == [[8, 4]]
+    assert lengths_of(many, 1) == [[16, 8]]
+    again = [GlobalBatches(sampler, 6, shares="measured") for sampler in samplers]
+    assert lengths_of(again, 1) == [[4, 2]]
+    change(again, [2.0, 1.0])
+    assert [each.shares.rows(24, 2) for each in many] == [(8, 16)] * 2
+    samplers[0].load_state_dict(samplers[0].state_dict())
+    assert many[0].shares.rows(24, 2) == (12, 12), "a new world"
 
 
 def test_other_batches_over_the_same_sampler_with_equal_shares_do_not_end_the_measuring() -> None:
@@ -531,7 +655,7 @@ def test_the_averaged_gradient_over_a_stream_is_that_of_one_process_with_all_rec
     streams = [PlacedStream((rank, 3), files, shares="measured") for rank in range(3)]
     running = [stream.steps(stream.loader(batch_size=3, collate_fn=list)) for stream in streams]
     for stream in streams:
-        stream.shares._rows = (5, 3, 1)
+        stream.shares._seconds = (1 / 5, 1 / 3, 1.0)
     for steps, count in zip(zip(*running, strict=True), (9, 9, 9, 3), strict=True):
         gradients, together = [], []
         for step in steps:

@@ -291,6 +291,8 @@ def test_what_is_for_fit_is_not_made_into_another_dataset(tf: Any, dataset: Call
         (lambda tf: object(), {}, "a value of type object"),
         (lambda tf: np.arange(3), {"batch_size": 0}, "batch_size is 0"),
         (lambda tf: np.arange(3), {"shuffle": True}, "shuffle is True; give a whole number"),
+        (lambda tf: np.arange(3), {"shares": "measured"}, 'elastic.GlobalBatches(sampler, total, shares="measured")'),
+        (lambda tf: np.arange(3), {"lenght": 3}, "lenght is not an option"),
     ],
 )
 def test_what_cannot_be_exact_is_refused_in_one_line(

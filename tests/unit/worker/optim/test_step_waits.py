@@ -17,10 +17,14 @@ from torch._C._distributed_c10d import _create_work_from_future
 from torch.nn.parallel import DistributedDataParallel
 
 from hvd_elastic_ext.worker.optim import averaging, step_waits
+from hvd_elastic_ext.worker.optim.step_waits import OwnTime
 from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.process.link import Status
 from hvd_elastic_ext.worker.process.steps import StepTimer
 from tests.support.waiting import wait_until
+from tests.unit.worker.fake_gpu import Event, Gpu, gpu
+
+__all__ = ["gpu"]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -112,6 +116,34 @@ def test_what_ddp_waits_for_others_is_not_this_ranks_time(training: Training) ->
     training.step(own_s=1.0, others_s=1.0)
     assert training.step(own_s=0.5, others_s=7.0) == 0.5
     assert training.step(own_s=0.25, others_s=0.0) == 0.25
+
+
+def test_a_device_s_own_time_is_without_its_waits_at_the_end_of_ddp_s_backward_passes(
+    gpu: Gpu, training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def event(_: int | None) -> Event:
+        return Event(gpu, training._read())  # the other ranks come once DDP waits
+
+    training.others_s = 7.0
+    training.backward(own_s=1.0)
+    monkeypatch.setattr(step_waits, "_on_present_device", lambda value: True)
+    monkeypatch.setattr(step_waits, "_event", event)
+    measured = OwnTime.begin()
+    training.backward(own_s=0.5)
+    training.backward(own_s=0.25)
+    measured.end()
+    assert training.now == 8.0 + 7.5 + 7.25
+    assert measured.seconds() == 0.75
+
+
+def test_nothing_is_measured_of_a_ddp_on_another_device_than_the_present_one(
+    gpu: Gpu, training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = OwnTime.begin()
+    for value in (torch.ones(1), torch.ones(1, device="meta")):
+        step_waits._expect_backward(training.timer, training.ddp, value)
+    measured.end()
+    assert measured.seconds() is None
 
 
 def test_several_backward_passes_of_a_step_wait_once_if_they_are_accumulated(training: Training) -> None:
