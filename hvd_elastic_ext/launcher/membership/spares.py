@@ -14,6 +14,7 @@ be in a world: never more than it has slots. So an extra seat is used only in pl
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -229,6 +230,13 @@ def ready(job: JobState) -> list[Seat]:
     """The seats of those that are ready."""
     workers = job.roster.workers
     return [seat for seat in job.spares if seat in workers and workers[seat].stage is Stage.PARKED]
+
+
+def by_host(job: JobState) -> dict[str, Counts]:
+    """The same for each host that has some."""
+    are_ready = Counter(seat.host for seat in ready(job))
+    every = Counter(seat.host for seat in job.spares)
+    return {host: Counts(are_ready[host], count - are_ready[host]) for host, count in every.items()}
 
 
 def is_spare(job: JobState, worker: Worker) -> bool:
