@@ -134,6 +134,23 @@ def test_the_next_launcher_goes_on_with_the_local_ranks_that_there_are() -> None
     assert cluster.own_device("a", 1) == "y"
 
 
+def test_the_next_launcher_knows_for_which_slot_a_spare_stands() -> None:
+    """Its host has another number of slots meanwhile, so its seat stands for another one."""
+    options = JobOptions(WorldLimits(start=2, settle_s=0.1), names_devices=True, spares=SpareLimits(number=1))
+    cluster = WithDevices(options, devices="w,x,y,z")
+    cluster.driver.tell(Expected((Host("a", 2),), cluster.clock.mono() + 10.0))
+    agent = cluster.new_agent("a")
+    states = {0: {"generation": 7}, 1: {"generation": 7}, 2: {"parked": True, "note": "0/0"}}
+    seats = {str(slot): {"life": 4, "state": "running", "note": str(slot), **more} for slot, more in states.items()}
+    agent.processes = {slot: Process(agent, slot, 4, 0, "training", 7) for slot in states}
+    agent.processes[2].state = "parked"
+    cluster.driver.tell(AgentJoined("a", {"facts": {}, "seats": seats}))
+    assert cluster.driver.job.roster.workers[Seat("a", 2)].stands_for == 0
+    cluster.hosts(a=3)
+    cluster.until(lambda: ("a", 2) in cluster.started)
+    assert cluster.own_device("a", 2) == "y"
+
+
 TRIED = {
     "its processes fail": (lambda cluster: cluster.training.broken.add(("b", 0)), 10.0, 300.0),
     "they take long to fail, which is not good conduct": (lambda cluster: cluster.boot_s.update(b=1e6), 10.0, 300.0),
