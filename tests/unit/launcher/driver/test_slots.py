@@ -219,6 +219,26 @@ def test_a_spare_beside_the_training_has_the_device_of_one_slot_and_replaces_tha
     assert (cluster.started["a", 0][-1][DEVICE], cluster.own_device("a", 0)) == ("GPU-0", "GPU-0")
 
 
+def test_a_spare_that_trains_on_the_device_of_a_slot_gives_it_back_when_its_host_gets_more_slots() -> None:
+    """Its seat is that of another slot then, which would have no process."""
+    options = JobOptions(
+        WorldLimits(start=2, least=1, settle_s=0.1), names_devices=True, spares=SpareLimits(number=1), cooldown_s=(5, 9)
+    )
+    cluster = WithDevices(options, devices="w,x,y,z")
+    cluster.hosts(a=2)
+    cluster.until(lambda: len(cluster.world) == 2)
+    cluster.until(lambda: cluster.driver.job.spares)
+    cluster.run(5.0)
+    cluster.kill("a", 0)
+    cluster.until(lambda: cluster.slots == [1, 2], within=0.5)
+    cluster.run(30.0)
+    assert (cluster.slots, cluster.own_device("a", 2)) == ([1, 2], "w")
+    cluster.hosts(a=4)
+    cluster.run(60.0)
+    assert cluster.slots == [0, 1, 2, 3]
+    assert [cluster.own_device("a", slot) for slot in range(4)] == ["w", "x", "y", "z"]
+
+
 def test_after_a_fault_of_a_device_no_spare_uses_it() -> None:
     options = JobOptions(WorldLimits(start=2, settle_s=0.1), names_devices=True, spares=SpareLimits(number=1))
     cluster = WithDevices(options, devices="x,y")

@@ -289,8 +289,16 @@ LIVE, PARKED, BOOTING = Stage.LIVE, Stage.PARKED, Stage.BOOTING
             (1,),
         ),
         "a member has the device that it was started with": (
-            host(4, "0123", {1: LIVE, 2: LIVE, 0: PARKED}, devices=True, stands={2: 0}),
+            host(4, "0123", {1: LIVE, 2: LIVE, 0: BOOTING}, devices=True, stands={2: 0}),
             (1, 2, 3),
+        ),
+        "until a process of that slot is ready, which leaves it its own": (
+            host(4, "0123", {1: LIVE, 2: LIVE, 0: PARKED}, devices=True, stands={2: 0}),
+            (0, 1, 3),
+        ),
+        "if it gets one": (
+            host(3, "012", {1: LIVE, 4: LIVE, 0: PARKED}, devices=True, stands={4: 0}),
+            (1, 2, 4),
         ),
         "and a host that has fewer slots now not more of them": (
             host(2, "01", {0: LIVE, 1: LIVE, 2: LIVE}, devices=True, stands={2: 2}),
