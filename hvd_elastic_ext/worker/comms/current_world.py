@@ -247,7 +247,7 @@ def launched_by_horovod(environ: Mapping[str, str]) -> bool:
 
 
 def leave_world_of_one() -> Callable[[], None]:
-    """Leave the world that only this process is in, while it waits for others. Return a function that enters one again."""
+    """Leave the world that only this process is in, while it waits for others. Return what enters one again."""
     if torch_in_place.is_wanted(os.environ):
         torch_in_place.leave()
         return torch_in_place.enter
