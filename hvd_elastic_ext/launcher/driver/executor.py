@@ -10,7 +10,7 @@ from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.driver import actions
 from hvd_elastic_ext.launcher.driver.actions import Action
-from hvd_elastic_ext.launcher.membership.devices import device_env
+from hvd_elastic_ext.launcher.membership.devices import StartedWith, device_env
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 
 Facts = Mapping[str, Any]
@@ -144,5 +144,6 @@ class Executor:
             local_ranks=start.neighbours,
             blocked=list(start.blocked),
         )
-        own = {"env": {**order["env"], **devices}, "life": number, "link": True, "note": str(start.place.local_rank)}
+        note = StartedWith(start.place.local_rank, start.device_of).note(seat.slot)
+        own = {"env": {**order["env"], **devices}, "life": number, "link": True, "note": note}
         self._order(seat.host, {**order, "do": "start", "slot": seat.slot, **own})

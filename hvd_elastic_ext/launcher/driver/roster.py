@@ -163,8 +163,8 @@ class Worker:
     spare: bool = False
     """It is a spare, or is called in as one; not once it goes live."""
     stands_for: int | None = None
-    """The slot whose device it was started with: its own, or that for which a spare stands. None: an earlier launcher
-    has started it, and it counts as started by the present list.
+    """The slot whose device it was started with: its own, or that for which a spare stands. None: it was taken over
+    from a launcher that did not note it, and counts as started by the present list.
     """
     agreed_at_heartbeat: int = 0
     """:attr:`agreed` at its last heartbeat, which would have named a commit of that world."""

@@ -19,6 +19,7 @@ from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Subject
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.health.ledger import HealthRecord
+    from hvd_elastic_ext.launcher.membership.spares import Counts
 
 
 MAX_REASON: Final = 200
@@ -72,17 +73,19 @@ def answer(
     now: float,
     training: Collection[str] = (),
     starting: Mapping[str, Starting] | None = None,
+    spares: Mapping[str, Counts] | None = None,
     kept: Mapping[Host, str] | None = None,
 ) -> Answered:
     """Answer one request. ``hosts``: those published now; ``training``: those in the world.
 
-    ``starting``: by host, what is being started there. ``kept``: hosts in use that are not published, and why.
+    ``starting``: by host, what is being started there. ``spares``: by host, how many there are. ``kept``: hosts in use
+    that are not published, and why.
 
     Raises :class:`UsageError` for an invalid request.
     """
     match request.get("do"):
         case "list":
-            found = rows(ledger, hosts, now, training=training, starting=starting, kept=kept)
+            found = rows(ledger, hosts, now, training=training, starting=starting, spares=spares, kept=kept)
             return Answered(ledger, {"hosts": found})
         case "block":
             return _block(request, ledger, [*hosts, *(kept or {})], now)
@@ -108,12 +111,13 @@ def rows(
     *,
     training: Collection[str] = (),
     starting: Mapping[str, Starting] | None = None,
+    spares: Mapping[str, Counts] | None = None,
     kept: Mapping[Host, str] | None = None,
 ) -> list[dict[str, Any]]:
     """One row for each published host, then each ``kept`` host, then each other subject on record.
 
-    ``training``, ``starting``: as above. If there are hosts, other subjects except nodes have a row only while they are
-    blocked.
+    ``training``, ``starting``, ``spares``: as above. If there are hosts, other subjects except nodes have a row only
+    while they are blocked.
     """
     listed: set[Subject] = set()
     found, unlisted = [], kept or {}
@@ -122,6 +126,8 @@ def rows(
         mine = [s for s in about.subjects(host) if not about.records[s].empty(now)]
         listed.update(s for s in mine if s.kind != "node")
         row = _host_row(about, host, mine, now=now, starting=(starting or {}).get(host.name))
+        if (counts := (spares or {}).get(host.name)) is not None:
+            row |= {"spares": counts._asdict(), "why": "; ".join(filter(None, (f"spares: {counts}", row["why"])))}
         if row["state"] == "blocked" and host.name in training:
             row["why"] += NEEDED
         if (why := unlisted.get(host)) is not None:
@@ -162,6 +168,7 @@ def _host_row(
         "usable": list(usable),
         "state": "blocked" if status.blocked else "in part" if missing else "starting" if is_starting else "free",
         "starting_s": round(starting.since_s, 3) if starting is not None and is_starting else None,
+        "spares": None,
         "strikes": sum(record.strikes_left(now) for _, record in held),
         "since_s": None if why is None or why.since is None else round(now - why.since, 3),
         "left_s": None if why is None or why.until is None else round(why.until - now, 3),
@@ -181,6 +188,7 @@ def _other_row(subject: Subject, record: HealthRecord, now: float) -> dict[str, 
         "usable": None,
         "state": "blocked" if facts["blocked"] else "free",
         "starting_s": None,
+        "spares": None,
         "strikes": facts["strikes"],
         "since_s": facts["since_s"],
         "left_s": facts["left_s"],

@@ -35,7 +35,7 @@ from hvd_elastic_ext.launcher.job.output import Console
 from hvd_elastic_ext.launcher.job.session import Session
 from hvd_elastic_ext.launcher.job.standard_input import NO_INPUT
 from hvd_elastic_ext.launcher.job.stop_lines import COMMAND as STOP
-from hvd_elastic_ext.launcher.membership import host_list, processes
+from hvd_elastic_ext.launcher.membership import host_list, processes, spares
 from hvd_elastic_ext.launcher.reporting import status
 from hvd_elastic_ext.launcher.scaling import scalers
 from hvd_elastic_ext.launcher.scaling.scaling import signals_of
@@ -373,6 +373,7 @@ class Job:
             now=now,
             training=training,
             starting=processes.starting(driver.job, now),
+            spares=spares.by_host(driver.job),
             kept=host_list.unlisted_in_use(driver.job, published),
         )
         if ledger is not known:

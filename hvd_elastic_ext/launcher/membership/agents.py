@@ -21,7 +21,8 @@ from hvd_elastic_ext.launcher.driver.roster import USAGE, LaunchEnd, Worker
 from hvd_elastic_ext.launcher.health import ends, silence, strikes
 from hvd_elastic_ext.launcher.health.causes import SSH_FAILED, Cause
 from hvd_elastic_ext.launcher.membership import adoption, calls, processes
-from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, seat_of, slot_number
+from hvd_elastic_ext.launcher.membership.devices import noted
+from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, seat_of
 from hvd_elastic_ext.launcher.membership.reports import signals, take_heartbeat
 from hvd_elastic_ext.launcher.membership.world_change import Stage
 
@@ -149,8 +150,10 @@ def _adopted(life: ProcessId, host: Host, status: Mapping[str, Any], now: float)
     worker.done = bool(status.get("done"))
     worker.warned = worker.reclaimed = bool(status.get("warned"))
     worker.terminated = bool(status.get("terminated"))
-    noted = slot_number(str(status.get("note")))
-    worker.local_rank = life.seat.slot if noted is None else noted
+    if (started_with := noted(str(status.get("note")), life.seat.slot)) is not None:
+        worker.local_rank, worker.stands_for = started_with
+    else:
+        worker.local_rank = life.seat.slot
     if isinstance(status.get("beat"), dict):
         take_heartbeat(worker, status["beat"], now)
     if live:

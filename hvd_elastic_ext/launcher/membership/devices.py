@@ -8,13 +8,33 @@ such an order that the one at its local rank belongs to its slot. A running proc
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.messages.slot_protocol import DEVICE
+from hvd_elastic_ext.launcher.membership.rendezvous import slot_number
 
 DEVICES: Final = "HVD_ELASTIC_DEVICES"
 """Names a host's devices, as ``CUDA_VISIBLE_DEVICES`` does, and overrides what its agent finds; empty: no devices."""
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
+
+
+class StartedWith(NamedTuple):
+    """What a process has chosen its device by. Its agent keeps it as a note, for the next launcher."""
+
+    local_rank: int
+    slot: int
+    """The slot whose device it has: its own, or that for which a spare stands."""
+
+    def note(self, seat: int) -> str:
+        """The note of a process whose own slot is ``seat``."""
+        return str(self.local_rank) if self.slot == seat else f"{self.local_rank}/{self.slot}"
+
+
+def noted(note: str, seat: int) -> StartedWith | None:
+    """Read :meth:`StartedWith.note`; None for other text."""
+    local_rank, stands, slot = note.partition("/")
+    found = slot_number(local_rank), slot_number(slot) if stands else seat
+    return None if found[0] is None or found[1] is None else StartedWith(found[0], found[1])
 
 
 def local_ranks(slots: Iterable[int], living: Mapping[int, int]) -> dict[int, int]:

@@ -14,6 +14,7 @@ be in a world: never more than it has slots. So an extra seat is used only in pl
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -140,7 +141,7 @@ def offered(host: HostSeats) -> tuple[int, ...]:
     extra = [number for number in host.taken if number >= host.slots and number not in host.blocked]
     if not extra and not host.stands:
         return tuple(host.usable)
-    every = sorted([*host.usable, *extra], key=lambda number: (NEARNESS[host.taken.get(number)], number))
+    every = sorted([*host.usable, *extra], key=lambda number: (_nearness(host, number), number))
     if not host.devices:
         trains = sum(host.taken.get(number) is Stage.LIVE for number in every)
         barred_slots = sum(number < host.slots for number in host.barred)
@@ -152,6 +153,15 @@ def offered(host: HostSeats) -> tuple[int, ...]:
         if slot == number or slot not in barred or host.taken.get(number) is Stage.LIVE:
             found.setdefault(slot, number)
     return tuple(sorted([*found.values()][: host.slots]))
+
+
+def _nearness(host: HostSeats, number: int) -> float:
+    """How near to the world the process of a seat is. A member whose seat has become a slot of its own keeps that one
+    from work, with the device of another slot: it comes after a ready process of that other slot.
+    """
+    slot = host.slot(number)
+    gives_way = host.devices and slot != number < host.slots and host.taken.get(slot) is Stage.PARKED
+    return NEARNESS[Stage.PARKED] + 0.5 if gives_way else NEARNESS[host.taken.get(number)]
 
 
 def extra_seats(hosts: Sequence[HostSeats], most: int) -> list[tuple[int, int]]:
@@ -229,6 +239,13 @@ def ready(job: JobState) -> list[Seat]:
     """The seats of those that are ready."""
     workers = job.roster.workers
     return [seat for seat in job.spares if seat in workers and workers[seat].stage is Stage.PARKED]
+
+
+def by_host(job: JobState) -> dict[str, Counts]:
+    """The same for each host that has some."""
+    are_ready = Counter(seat.host for seat in ready(job))
+    every = Counter(seat.host for seat in job.spares)
+    return {host: Counts(are_ready[host], count - are_ready[host]) for host, count in every.items()}
 
 
 def is_spare(job: JobState, worker: Worker) -> bool:

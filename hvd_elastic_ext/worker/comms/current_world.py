@@ -246,6 +246,15 @@ def launched_by_horovod(environ: Mapping[str, str]) -> bool:
     return any(name in environ for name in ("HOROVOD_SIZE", "HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_ELASTIC"))
 
 
+def leave_world_of_one() -> Callable[[], None]:
+    """Leave the world that only this process is in, while it waits for others. Return what enters one again."""
+    if torch_in_place.is_wanted(os.environ):
+        torch_in_place.leave()
+        return torch_in_place.enter
+    with_horovod.leave_world()
+    return cast(Callable[[], None], with_horovod.join_world)
+
+
 # --- rank and size
 
 

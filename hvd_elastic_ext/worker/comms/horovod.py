@@ -91,8 +91,7 @@ class HorovodComms(OfHorovod):
 
         Raises ``HorovodInternalError`` if the next world does not form.
         """
-        _pending.clear()
-        hvd.shutdown()
+        leave_world()
         join_world()
 
     def begun_by_script(self) -> int | None:
@@ -137,6 +136,12 @@ _pending: Final[dict[str, _PendingMax]] = {}
 def is_initialised() -> bool:
     """Whether this process is in a Horovod world."""
     return FOR_TORCH and bool(hvd.is_initialized())
+
+
+def leave_world() -> None:
+    """Shut Horovod down: its threads end."""
+    _pending.clear()
+    hvd.shutdown()
 
 
 def join_world() -> None:

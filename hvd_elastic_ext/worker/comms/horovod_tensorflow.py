@@ -91,7 +91,7 @@ class HorovodComms(OfHorovod):
 
         Raises ``HorovodInternalError`` if the next world does not form.
         """
-        hvd.shutdown()
+        leave_world()
         join_world()
 
 
@@ -229,6 +229,11 @@ def _noting_threads(join: Callable[..., Any]) -> Callable[..., Any]:
 def is_initialised() -> bool:
     """Whether this process is in a world of ``horovod.tensorflow``."""
     return bool(hvd.is_initialized())
+
+
+def leave_world() -> None:
+    """Shut Horovod down: its threads end."""
+    hvd.shutdown()
 
 
 def join_world() -> None:

@@ -394,6 +394,8 @@ def _let_go() -> None:
     if not dist.is_initialized():
         return
     former = [*dist.distributed_c10d._world.pg_map, *_kept]  # also groups of the script's own
+    if standby.current().parks and not _ddps:
+        former = []  # nobody else has one: its threads, which look for work all the time, end with it now
     for ddp in _ddps:
         _retire(ddp)
     _ddps.clear()

@@ -307,8 +307,13 @@ def _go_live(
     process = standby.current()
     if not process.parks:
         return
-    process.park(call=call, is_over=is_over)
     _forget_reductions(state)
+    join_alone = _leave_world_of_one()
+    try:
+        process.park(call=call, is_over=is_over)
+    except standby.CallOver:
+        join_alone()  # the script goes on alone, to its next call
+        raise
     for attempt in range(1, ATTEMPTS + 1):
         _rejoin(rejoin)
         if not (_meets_others_in_resets() or process.was_shown_another_place(_real_place())):
@@ -351,6 +356,13 @@ def _real_place() -> tuple[int, ...]:
         return comms.rank(), comms.size()
     horovods = sys.modules.get("horovod.torch") or sys.modules.get("horovod.tensorflow")
     return tuple(getattr(horovods, name)() for name in Place._fields)
+
+
+def _leave_world_of_one() -> Callable[[], None]:
+    """Leave it while this process parks. Return a function that enters one again."""
+    from hvd_elastic_ext.worker.comms import current_world
+
+    return current_world.leave_world_of_one()
 
 
 def _rejoin(rejoin: Callable[[], None]) -> None:

@@ -6,6 +6,9 @@ re-initialisation, which blocks until the next generation forms. If the others h
 be met only there: the process goes on alone, its script builds its objects and sees its *planned* rank, and it parks
 again at its loop.
 
+While it is parked it is in no world: the threads of its library would look for work all the time, a thousand times a
+second in Horovod's, and others would wait for their end once it is called.
+
 :mod:`hvd_elastic_ext.worker.engines.slot_standby` uses the same messages for another purpose: it waits in one thread
 for one world, without Horovod. This module has a thread for the link, and enters one world after another.
 
@@ -159,17 +162,20 @@ class Standby:
             self._join(join)
             return
         again = self._alone
-        self._join_alone(join)
-        if later and (again or not self.park(at="init", later=True, call=0)):
+        self._join_alone(join)  # also before it parks: Horovod asks for no rank the first time
+        if later and again:
             return
-        if not later:
-            self.park(at="init", later=False, call=0)  # it is in no call that is known here
+        shutdown()
+        if not self.park(at="init", later=later, call=0):  # it is in no call that is known here
+            self._join_alone(join)
+            return
         self._join_first(join, shutdown)
 
     def park(
         self, *, at: str = "loop", later: bool = False, call: int = 1, is_over: Callable[[], bool] = lambda: False
     ) -> bool:
-        """Wait until this process is called, and adopt the environment that comes with the call.
+        """Wait until this process is called, and adopt the environment that comes with the call. It has left its world
+        of one before.
 
         ``at``: "init" or "loop". With ``later`` it can also park at its loop: return False if it is to do that.
         ``call``: the training call that it is in. ``is_over`` is asked when results of calls have come; if it is true,
@@ -312,12 +318,13 @@ class Standby:
     def _join_alone(self, join: Callable[[], None]) -> None:
         """Form a world of one. Horovod accepts only rank 0 of 1 for it."""
         before = {name: self._environ.get(name) for name in (*VARIABLES, "HOROVOD_GLOO_IFACE")}
-        self._environ["HOROVOD_ELASTIC"] = "1"  # it stays set: DistributedOptimizer reads it
+        self._environ["HOROVOD_ELASTIC"] = "0"  # else Horovod asks for a rank the second time
         self._environ.update(ALONE.environment())
         self._environ["HOROVOD_GLOO_IFACE"] = "lo"
         try:
             join()
         finally:
+            self._environ["HOROVOD_ELASTIC"] = "1"  # it stays set: DistributedOptimizer reads it
             for name, value in before.items():
                 if value is None:
                     del self._environ[name]
@@ -329,11 +336,10 @@ class Standby:
                 self._plan(place_of(self._environ.get(PLAN, "")))
 
     def _join_first(self, join: Callable[[], None], shutdown: Callable[[], None]) -> None:
-        """Leave the world of one, and join that of the others. If it does not form, leave it and wait for the next one:
-        nobody has done anything in it.
+        """Join the world of the others. If it does not form, leave it and wait for the next one: nobody has done
+        anything in it.
         """
         for attempt in range(1, ATTEMPTS + 1):
-            shutdown()
             try:
                 return self._join(join)
             except Exception as error:
@@ -341,6 +347,7 @@ class Standby:
                     raise
                 log.warning("joining the job failed, trying again: %s", error)
             time.sleep(ATTEMPT_PAUSE_S * attempt)
+            shutdown()
         return None
 
     def _join(self, join: Callable[[], None]) -> None:

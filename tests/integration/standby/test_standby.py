@@ -201,6 +201,49 @@ def test_a_new_plan_is_seen_while_parked_and_a_failure_outside_the_training_func
     assert "Traceback" in member.process.stderr
 
 
+@pytest.mark.parametrize(("library", "left"), [("horovod", 2), ("torch", 0)])
+def test_the_threads_of_its_library_have_ended_when_a_process_is_parked(
+    job: Job, tmp_path: Path, library: str, left: int
+) -> None:
+    """They look for work all the time. Two of Gloo's stay in Horovod, which never ends them before the next world."""
+    script = tmp_path / "idle.py"
+    script.write_text(IDLE)
+    member = job.start("alpha", script, env={"HVD_ELASTIC_COLLECTIVES": library} if library == "torch" else {})
+    member.wait_said("parked")
+    printed = wait_until(lambda: re.findall(r"^library (.+)$", member.process.stdout, re.M), what="its threads")
+    alive = {each.name for each in Path(f"/proc/{member.process.pid}/task").iterdir()}
+    assert len(alive.intersection(printed[0].split())) == left < len(printed[0].split())
+    job.form(member)
+    member.go()
+    finished(member)
+    assert "sum 1.0 at 1" in member.process.stdout
+
+
+IDLE = """
+import os, threading
+import torch
+import hvd_elastic_ext.torch as elastic
+from hvd_elastic_ext.worker.comms import current_world
+
+def threads():
+    return set(os.listdir("/proc/self/task"))
+
+before = threads()
+elastic.init()
+pythons = {str(each.native_id) for each in threading.enumerate()}
+state = elastic.TorchState(model=torch.nn.Linear(2, 1))
+print("library", *sorted(threads() - before - pythons), flush=True)
+
+@elastic.run
+def train(state):
+    total = torch.ones(1)
+    current_world.comms().sum(total, name="ones")
+    print("sum", total.item(), "at", elastic.size(), flush=True)
+
+train(state)
+"""
+
+
 def test_a_parked_one_told_to_leave_ends_with_0_and_was_never_removed(job: Job) -> None:
     member = job.start("alpha", TRAINEE)
     member.wait_said("parked")

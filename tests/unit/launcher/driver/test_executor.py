@@ -115,6 +115,8 @@ def test_what_only_the_edges_know_is_added_to_orders() -> None:
     assert peers["message"] == {"tell": "env", "env": {"PEERS": "a"}}
     assert helper["request"] == {**request, "address": "address of a"}
     assert (start["do"], start["slot"], start["life"], start["note"]) == ("start", 2, 1, "0")
+    [(_, spare)] = done(actions.StartProcess(ProcessId(Seat("a", 5), 1), PLACE, 4, 1, {2: 0}, ()))
+    assert spare["note"] == "0/1"
 
 
 def test_a_process_whose_peers_need_nothing_is_told_nothing() -> None:

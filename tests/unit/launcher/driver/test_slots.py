@@ -134,6 +134,23 @@ def test_the_next_launcher_goes_on_with_the_local_ranks_that_there_are() -> None
     assert cluster.own_device("a", 1) == "y"
 
 
+def test_the_next_launcher_knows_for_which_slot_a_spare_stands() -> None:
+    """Its host has another number of slots meanwhile, so its seat stands for another one."""
+    options = JobOptions(WorldLimits(start=2, settle_s=0.1), names_devices=True, spares=SpareLimits(number=1))
+    cluster = WithDevices(options, devices="w,x,y,z")
+    cluster.driver.tell(Expected((Host("a", 2),), cluster.clock.mono() + 10.0))
+    agent = cluster.new_agent("a")
+    states = {0: {"generation": 7}, 1: {"generation": 7}, 2: {"parked": True, "note": "0/0"}}
+    seats = {str(slot): {"life": 4, "state": "running", "note": str(slot), **more} for slot, more in states.items()}
+    agent.processes = {slot: Process(agent, slot, 4, 0, "training", 7) for slot in states}
+    agent.processes[2].state = "parked"
+    cluster.driver.tell(AgentJoined("a", {"facts": {}, "seats": seats}))
+    assert cluster.driver.job.roster.workers[Seat("a", 2)].stands_for == 0
+    cluster.hosts(a=3)
+    cluster.until(lambda: ("a", 2) in cluster.started)
+    assert cluster.own_device("a", 2) == "y"
+
+
 TRIED = {
     "its processes fail": (lambda cluster: cluster.training.broken.add(("b", 0)), 10.0, 300.0),
     "they take long to fail, which is not good conduct": (lambda cluster: cluster.boot_s.update(b=1e6), 10.0, 300.0),
@@ -200,6 +217,26 @@ def test_a_spare_beside_the_training_has_the_device_of_one_slot_and_replaces_tha
     assert cluster.slots == [1, 2, 3, 4]
     assert cluster.driver.job.spares == (Seat("a", 0),)  # the slot is the spare of its spare, on the same device
     assert (cluster.started["a", 0][-1][DEVICE], cluster.own_device("a", 0)) == ("GPU-0", "GPU-0")
+
+
+def test_a_spare_that_trains_on_the_device_of_a_slot_gives_it_back_when_its_host_gets_more_slots() -> None:
+    """Its seat is that of another slot then, which would have no process."""
+    options = JobOptions(
+        WorldLimits(start=2, least=1, settle_s=0.1), names_devices=True, spares=SpareLimits(number=1), cooldown_s=(5, 9)
+    )
+    cluster = WithDevices(options, devices="w,x,y,z")
+    cluster.hosts(a=2)
+    cluster.until(lambda: len(cluster.world) == 2)
+    cluster.until(lambda: cluster.driver.job.spares)
+    cluster.run(5.0)
+    cluster.kill("a", 0)
+    cluster.until(lambda: cluster.slots == [1, 2], within=0.5)
+    cluster.run(30.0)
+    assert (cluster.slots, cluster.own_device("a", 2)) == ([1, 2], "w")
+    cluster.hosts(a=4)
+    cluster.run(60.0)
+    assert cluster.slots == [0, 1, 2, 3]
+    assert [cluster.own_device("a", slot) for slot in range(4)] == ["w", "x", "y", "z"]
 
 
 def test_after_a_fault_of_a_device_no_spare_uses_it() -> None:

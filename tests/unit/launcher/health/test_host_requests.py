@@ -13,6 +13,7 @@ from hvd_elastic_ext.launcher.cli.hosts import main, table
 from hvd_elastic_ext.launcher.health.causes import Cause
 from hvd_elastic_ext.launcher.health.host_requests import Starting, answer, duration, journal_entry
 from hvd_elastic_ext.launcher.health.ledger import HealthLedger, Strike, Subject
+from hvd_elastic_ext.launcher.membership.spares import Counts
 
 A = Host("a", 4)
 POD = Host("w-1", 2, "u1", "n1")
@@ -62,6 +63,18 @@ def test_a_host_that_starts_something_is_said_to_with_since_when_unless_it_is_bl
     assert a["why"].startswith("host a: unreachable; its agent has not connected yet (started ")
     assert "starting" in table(journal_entry["hosts"]).splitlines()[2]
     assert "for good" not in table(journal_entry["hosts"])
+
+
+def test_the_spares_of_a_host_are_named() -> None:
+    spares = {"a": Counts(ready=1, starting=0), "w-1": Counts(ready=0, starting=2)}
+    starts = Starting("the process in slot 1", 5.0, "is not ready yet", 45.0)
+    _, listed = answer({"do": "list"}, HealthLedger(), hosts=HOSTS, now=100.0, starting={"w-1": starts}, spares=spares)
+    a, pod = listed["hosts"]
+    assert (a["spares"], a["state"], a["why"]) == ({"ready": 1, "starting": 0}, "free", "spares: 1 ready")
+    assert pod["why"].startswith("spares: 2 starting; the process in slot 1 is not ready yet")
+    assert "spares: 1 ready" in table(listed["hosts"]).splitlines()[1]
+    _, listed = answer({"do": "list"}, HealthLedger(), hosts=HOSTS, now=100.0)
+    assert listed["hosts"][0]["spares"] is None
 
 
 def test_a_host_that_is_tried_again_keeps_the_words_of_the_last_failure() -> None:

@@ -16,10 +16,12 @@ from hvd_elastic_ext.launcher.health.ledger import SLOTS_WINDOW_S
 from hvd_elastic_ext.launcher.membership.processes import plans
 from hvd_elastic_ext.launcher.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.membership.spares import (
+    Counts,
     HostSeats,
     SpareFacts,
     SpareLimits,
     bars,
+    by_host,
     choose,
     extra_seats,
     offered,
@@ -227,6 +229,7 @@ def test_the_journal_the_status_line_and_the_metrics_show_spares() -> None:
     cluster = play(READY)
     job = cluster.driver.job
     assert "spares: 1 ready" in status(job)
+    assert by_host(job) == {"c": Counts(ready=1, starting=0)}
     assert "starting:" not in status(job)
     found = {metric.name: metric.samples for metric in of_job(job, job.now, cluster.driver.job.fleet.hosts)}
     assert found["spares"] == {("ready",): 1.0, ("starting",): 0.0}
@@ -286,8 +289,16 @@ LIVE, PARKED, BOOTING = Stage.LIVE, Stage.PARKED, Stage.BOOTING
             (1,),
         ),
         "a member has the device that it was started with": (
-            host(4, "0123", {1: LIVE, 2: LIVE, 0: PARKED}, devices=True, stands={2: 0}),
+            host(4, "0123", {1: LIVE, 2: LIVE, 0: BOOTING}, devices=True, stands={2: 0}),
             (1, 2, 3),
+        ),
+        "until a process of that slot is ready, which leaves it its own": (
+            host(4, "0123", {1: LIVE, 2: LIVE, 0: PARKED}, devices=True, stands={2: 0}),
+            (0, 1, 3),
+        ),
+        "if it gets one": (
+            host(3, "012", {1: LIVE, 4: LIVE, 0: PARKED}, devices=True, stands={4: 0}),
+            (1, 2, 4),
         ),
         "and a host that has fewer slots now not more of them": (
             host(2, "01", {0: LIVE, 1: LIVE, 2: LIVE}, devices=True, stands={2: 2}),

@@ -53,6 +53,61 @@ class Joining:
             return closed(end)
 
 
+class Beginning:
+    """A process in its first ``hvd.init()``: what it does, and what its agent hears, in this order."""
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        self.agent, theirs = socket.socketpair()
+        stack.enter_context(self.agent)
+        self.agent.settimeout(20)
+        self.environ: dict[str, str] = {}
+        self.process = Standby(Link(theirs), fence=Fence(), environ=self.environ)
+        stack.callback(self.process.link.close)
+        self.seen: list[str] = []
+
+    def init(self, *answers: dict[str, object]) -> list[str]:
+        """Begin. Once it is parked, it gets the ``answers``."""
+        answer = threading.Thread(target=self._answer, args=answers)
+        answer.start()
+        self.process.init(self._join, lambda: self.seen.append("leaves"), later=True)
+        answer.join()
+        return self.seen
+
+    def _answer(self, *answers: dict[str, object]) -> None:
+        with self.agent.makefile("rb") as lines:
+            said = (json.loads(line)["say"] for line in lines)
+            self.seen.append(next(word for word in said if word != "beat"))
+            for message in answers:
+                self.agent.sendall(json.dumps(message).encode() + b"\n")
+
+    def _join(self) -> None:
+        alone, asks = ADDRESS not in self.environ, self.environ["HOROVOD_ELASTIC"] == "1"
+        self.seen.append(f"joins {'its own' if alone else 'the others'}{', asks for a rank' * asks}")
+
+
+@pytest.fixture
+def beginning() -> Iterator[Beginning]:
+    with contextlib.ExitStack() as stack:
+        yield Beginning(stack)
+
+
+def test_a_process_has_left_its_world_of_one_before_it_says_that_it_is_parked(beginning: Beginning) -> None:
+    go = {"tell": "go", "env": {ADDRESS: "127.0.0.1"}}
+    assert beginning.init(go, world(2)) == [
+        "joins its own",
+        "leaves",
+        "parked",
+        "joins the others, asks for a rank",
+    ]
+
+
+def test_one_that_goes_on_to_its_loop_has_a_world_of_one_again(beginning: Beginning) -> None:
+    assert beginning.init({"tell": "alone"}) == ["joins its own", "leaves", "parked", "joins its own"]
+    assert beginning.environ["HOROVOD_ELASTIC"] == "1"
+    beginning.process.init(beginning._join, lambda: None, later=True)  # the script has shut Horovod down
+    assert beginning.seen[-1] == "joins its own"
+
+
 @pytest.fixture
 def joining() -> Iterator[Joining]:
     with contextlib.ExitStack() as stack:
