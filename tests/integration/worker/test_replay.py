@@ -1,0 +1,95 @@
+"""Real jobs that lose a rank, and whose survivors execute the lost steps again as they were."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.launcher.conftest import Launched
+
+SCRIPT = Path(__file__).with_name("replayed.py")
+HOSTS = ("localhost:1", "127.0.0.1:1", "127.1:1")
+OPTIONS = ("--replay", "--settle", "0.5", "--blacklist-cooldown-range", "100", "200", "--min-np", "1")
+AT, COMMITTED, STEPS = 27, 20, 33
+
+
+def run(directory: Path, size: int, *, victim: int, engine: str = "horovod") -> Launched:
+    """Run a job of ``size`` ranks, of which ``victim`` is killed in step :data:`AT`."""
+    job = Launched(directory)
+    job.set_hosts(*HOSTS[:size])
+    script = (sys.executable, SCRIPT, directory, victim, AT, STEPS)
+    with job.run("--engine", engine, "-np", str(size), *OPTIONS, *script) as process:
+        assert process.wait(150) == 0, process.output
+    assert [record.get("steps_lost") for record in job.events("rolled_back")] == [AT - 1 - COMMITTED] * (size - 1)
+    [replayed] = job.events("replayed")
+    assert (replayed.get("steps"), replayed.get("former")) == (AT - 1 - COMMITTED, size)
+    return job
+
+
+def steps_of(directory: Path) -> tuple[dict[int, list[dict[str, Any]]], dict[int, list[dict[str, Any]]]]:
+    """What the ranks did in each step before the loss and after it, by step."""
+    before, after = defaultdict(list), defaultdict(list)
+    for file in sorted(directory.glob("*.steps")):
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        size = lines[0]["size"]
+        for line in lines:
+            (before if line["size"] == size else after)[line["step"]].append(line)
+    return before, after
+
+
+def micro_batches(lines: list[dict[str, Any]]) -> list[Any]:
+    """The samples of all micro-batches of a step, with the numbers that generators drew in each."""
+    return sorted(micro for line in lines for micro in line["draws"])
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize(
+    ("engine", "victim"),
+    [
+        ("horovod", 1),
+        pytest.param("horovod", 0, marks=pytest.mark.soak),
+        pytest.param("torch", 1, marks=pytest.mark.soak),
+    ],
+)
+def test_one_survivor_of_two_repeats_the_lost_steps_bit_for_bit(tmp_path: Path, engine: str, victim: int) -> None:
+    run(tmp_path, 2, victim=victim, engine=engine)
+    before, after = steps_of(tmp_path)
+    assert sorted(after) == list(range(COMMITTED + 1, STEPS + 1))
+    for step in range(COMMITTED + 1, AT):
+        [again] = after[step]
+        first = next(line for line in before[step] if line["rank"] != victim)
+        assert again["weights"] == first["weights"], step
+        assert again["buffers"] == first["buffers"], step
+        assert again["after"] == first["after"], step
+        assert micro_batches([again]) == micro_batches(before[step]), step
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("engine", ["horovod", "torch"])
+def test_two_survivors_of_three_repeat_the_lost_steps_but_for_the_order_of_additions(
+    tmp_path: Path, engine: str
+) -> None:
+    run(tmp_path, 3, victim=1, engine=engine)
+    before, after = steps_of(tmp_path)
+    for step in range(COMMITTED + 1, AT):
+        assert micro_batches(after[step]) == micro_batches(before[step]), step
+        assert len(after[step]) == 2
+        for again in after[step]:
+            largest = max(map(abs, before[step][0]["weights"]))
+            pairs = zip(again["weights"], before[step][0]["weights"], strict=True)
+            assert max(abs(one - other) for one, other in pairs) <= 1e-6 * largest, step
+    for own in [0, 2]:
+        buffers = {step: line["buffers"] for step in before for line in before[step] if line["rank"] == own}
+        found = {step: [line["buffers"] for line in after[step]] for step in range(COMMITTED + 1, AT)}
+        for step, each in found.items():
+            assert any(close(one, buffers[step]) for one in each), (own, step)
+
+
+def close(one: list[float], other: list[float]) -> bool:
+    return one == pytest.approx(other, rel=1e-5, abs=1e-6)
