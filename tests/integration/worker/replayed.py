@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import hvd_elastic_ext.torch as elastic
 
 FOLDER, VICTIM, AT, STEPS = Path(sys.argv[1]), *map(int, sys.argv[2:5])
-COUNT, TOTAL, EVERY = 100, 24, 10
+COUNT, TOTAL, EVERY = 102, 24, 10
 
 torch.set_num_threads(1)
 inputs = torch.randn(COUNT, 6, generator=torch.Generator().manual_seed(5))
