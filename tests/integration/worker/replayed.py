@@ -1,8 +1,8 @@
 """``replayed.py DIRECTORY VICTIM AT STEPS``: trains with everything that a step may depend on: dropout, batch
 normalisation, generators of Python and NumPy, several passes, a scheduler, and a rate that follows the world's size.
 
-The process that is rank VICTIM in the first world kills itself in step AT. Each process writes after each step, to a
-file of its own: the step, the sizes of the world, the weights, the buffers, numbers of all generators, and the samples.
+The process that is rank VICTIM in the first world kills itself in step AT; -1: none does. Each process writes after
+each step, to a file of its own: the step, its world, the weights, the buffers, numbers of all generators, the samples.
 """
 
 import json
@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import hvd_elastic_ext.torch as elastic
+from hvd_elastic_ext.worker.process import standby
 
 FOLDER, VICTIM, AT, STEPS = Path(sys.argv[1]), *map(int, sys.argv[2:5])
 COUNT, TOTAL, EVERY = 102, 24, 10
@@ -52,6 +53,7 @@ def train(state, out):
             state.step += 1
             line = {
                 "step": state.step,
+                "world": standby.current().generation,
                 "size": elastic.size(),
                 "rank": elastic.rank(),
                 "weights": [value for p in model.parameters() for value in p.flatten().tolist()],

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import random
+import signal
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -16,6 +19,8 @@ SCRIPT = Path(__file__).with_name("replayed.py")
 HOSTS = ("localhost:1", "127.0.0.1:1", "127.1:1")
 OPTIONS = ("--replay", "--settle", "0.5", "--blacklist-cooldown-range", "100", "200", "--min-np", "1")
 AT, COMMITTED, STEPS = 27, 20, 33
+KILLS = 15
+"""Of each of two jobs."""
 
 
 def run(directory: Path, size: int, *, victim: int, engine: str = "horovod") -> Launched:
@@ -93,3 +98,49 @@ def test_two_survivors_of_three_repeat_the_lost_steps_but_for_the_order_of_addit
 
 def close(one: list[float], other: list[float]) -> bool:
     return one == pytest.approx(other, rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("size", "engine"), [(2, "horovod"), (3, "torch")])
+def test_random_kills_leave_one_history_of_steps(tmp_path: Path, size: int, engine: str) -> None:
+    job, chance = Launched(tmp_path), random.Random(size)
+    job.set_hosts(*HOSTS[:size])
+    options = ("--replay", "--engine", engine, "--settle", "0.2", "--blacklist-cooldown-range", "0.2", "0.4")
+    limits = ("-np", str(size), "--min-np", "1", "--failure-budget", "1000")
+    script = (sys.executable, SCRIPT, tmp_path, "-1", "0", "1000000")
+    with job.run(*options, *limits, *script) as process:
+        for _ in range(KILLS):
+            wanted = chance.randint(3, 40)
+            job.wait_for("a whole world that trains", lambda n=wanted: job.steps_at(size) > n, timeout=120)
+            os.kill(chance.choice(sorted(job.pids().values())), signal.SIGKILL)
+            job.wait_for("a smaller world", lambda: job.steps_at(size - 1) > 0, timeout=60)
+        process.terminate()
+        process.wait(60)
+    lost = [record.get("steps_lost") for record in job.events("resized") if record.get("size") == size - 1]
+    assert len(lost) == KILLS
+    assert sum(record.get("steps") for record in job.events("replayed")) == sum(lost) > 2 * KILLS
+    repeated = 0
+    for step, versions in histories(tmp_path).items():
+        whole = [micro_batches(lines) for lines in versions if len(lines) == lines[0]["size"]]
+        assert whole.count(whole[0]) == len(whole), step
+        for lines in versions:
+            assert all(micro in whole[0] for micro in micro_batches(lines)), step
+            for line in lines:
+                first = versions[0][0]["weights"]
+                off = max(abs(one - other) for one, other in zip(line["weights"], first, strict=True))
+                assert off <= (0.0 if size == 2 else 1e-6 * max(map(abs, first))), step
+        repeated += len(versions) > 1
+    assert repeated == sum(lost)
+
+
+def histories(directory: Path) -> dict[int, list[list[dict[str, Any]]]]:
+    """By step: what the ranks of each world did in it, in the order of the worlds. A rank that was killed right after
+    a step may not have written it."""
+    found: dict[int, dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    for file in directory.glob("*.steps"):
+        for text in file.read_text().splitlines(keepends=True):
+            if text.endswith("\n"):
+                line = json.loads(text)
+                found[line["step"]][line["world"]].append(line)
+    return {step: [lines for _, lines in sorted(worlds.items())] for step, worlds in found.items()}
