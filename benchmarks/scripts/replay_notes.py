@@ -2,8 +2,8 @@
 
     replay_notes.py OUTPUT SIDE BLOCKS STEPS
 
-A block is STEPS steps without, then STEPS with. The difference of the two medians is the cost. The learning rate changes
-with each step, so the notes are as long as they can be.
+A block is STEPS steps without, then STEPS with. The difference of the two medians is the cost. The learning rate
+changes with each step, so the notes are as long as they can be.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from hvd_elastic_ext.worker.data.shares import EQUAL, MeasuredShares, Rows, chos
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.worker.replay.notes import Deal
-    from hvd_elastic_ext.worker.replay.recorder import RecordedStep
+    from hvd_elastic_ext.worker.replay.recorder import RecordedStep, Recorder
 
 # --- arithmetic
 
@@ -201,7 +201,7 @@ class GlobalBatches(Sampler[list[int]]):
                 rows=plan.rows,
                 record=partial(self.sampler.record, plan.length),
                 shares=shares if plan.length == self.total and plan.deal is None else None,
-                recorded=None if recorder is None else recorder.step(plan.deal, plan.starts, rows=self._rows()),
+                recorded=None if recorder is None else self._recorded(plan, recorder),
             )
             yield step
             step.demand_done("GlobalBatches.steps")
@@ -233,10 +233,15 @@ class GlobalBatches(Sampler[list[int]]):
         full, rest = divmod(len(self.sampler.remaining_indices), self.total)
         lengths = [self.total] * full + ([rest] if rest and not self.sampler.drop_last else [])
         recorder = self.sampler.recorder
-        lost = [] if recorder is None else recorder.lost(len(lengths))
+        lost = [] if recorder is None else recorder.lost(self.sampler, len(lengths))
         plan_of = {length: self._plan(length, rank=rank, size=size) for length in set(lengths)}
         again = [self._again(length, deal) for length, deal in zip(lengths, lost, strict=False)]
         return [*again, *(plan_of[length] for length in lengths[len(lost) :])]
+
+    def _recorded(self, plan: Plan, recorder: Recorder) -> RecordedStep:
+        if plan.deal is not None:
+            return recorder.again(plan.deal, plan.starts)
+        return recorder.step(recorder.world(self.sampler, rows=self._rows()))
 
     def _rows(self) -> Rows | None:
         """The shares of the present world; None: equal ones."""

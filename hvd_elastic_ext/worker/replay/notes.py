@@ -10,9 +10,22 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass
+from typing import Any
 
 from hvd_elastic_ext.core.json_text import to_text
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """How the records of a stream were assigned."""
+
+    epoch: int
+    ranges: str
+    """All records that were left then."""
+    workers: int
+    """Loader processes of each rank."""
+    drop_last: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +36,10 @@ class World:
     size: int
     rows: tuple[int, ...] | None = None
     """The samples of each rank in a whole global batch; None: equally many."""
+    source: str = ""
+    """The name of the sampler or stream in the State."""
+    lanes: Lanes | None = None
+    """Of a stream; None: it is a sampler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +50,13 @@ class Run:
     rates: tuple[float, ...]
     """Of all parameter groups of all optimizers, in their order."""
     steps: int = 1
+    at: int = 0
+    """The number of the first one in the assignment of a stream."""
+
+    def is_followed_by(self, run: Run) -> bool:
+        """Whether the steps of ``run`` go on as these."""
+        at = self.at if run.world.lanes is None else self.at + self.steps
+        return self.rates == run.rates and at == run.at and self.world == run.world
 
 
 Runs = tuple[Run, ...]
@@ -49,8 +73,8 @@ def joined(runs: Iterable[Run]) -> Runs:
 def add(runs: list[Run], run: Run) -> None:
     """Add the steps of ``run`` at the end, to the last run if they are like its steps."""
     last = runs[-1] if runs else None
-    if last is not None and last.rates == run.rates and last.world == run.world:
-        runs[-1] = Run(last.world, last.rates, last.steps + run.steps)
+    if last is not None and last.is_followed_by(run):
+        runs[-1] = Run(last.world, last.rates, last.steps + run.steps, last.at)
     else:
         runs.append(run)
 
@@ -63,15 +87,15 @@ def count(runs: Iterable[Run]) -> int:
 def each(runs: Iterable[Run]) -> Iterator[Run]:
     """Yield one run of one step for each step."""
     for run in runs:
-        one = replace(run, steps=1)
-        for _ in range(run.steps):
-            yield one
+        for number in range(run.steps):
+            yield Run(run.world, run.rates, 1, run.at + (0 if run.world.lanes is None else number))
 
 
 def without_first(runs: Runs) -> Runs:
     """Return all steps but the first one."""
     first, *rest = runs
-    return (replace(first, steps=first.steps - 1), *rest) if first.steps > 1 else tuple(rest)
+    at = first.at + (first.world.lanes is not None)
+    return (Run(first.world, first.rates, first.steps - 1, at), *rest) if first.steps > 1 else tuple(rest)
 
 
 def encode(runs: Runs) -> bytes:
@@ -79,8 +103,11 @@ def encode(runs: Runs) -> bytes:
     worlds = list(dict.fromkeys(run.world for run in runs))
     return to_text(
         {
-            "worlds": [[world.generation, world.size, world.rows] for world in worlds],
-            "runs": [[worlds.index(run.world), run.steps, *run.rates] for run in runs],
+            "worlds": [
+                [world.generation, world.size, world.rows, world.source, world.lanes and astuple(world.lanes)]
+                for world in worlds
+            ],
+            "runs": [[worlds.index(run.world), run.steps, run.at, *run.rates] for run in runs],
         }
     ).encode()
 
@@ -89,10 +116,22 @@ def decode(data: bytes) -> Runs:
     """Return the runs that :func:`encode` wrote. Raises ``ValueError``, ``TypeError`` or ``LookupError`` for others."""
     found = json.loads(data)
     worlds = [
-        World(int(generation), int(size), None if rows is None else tuple(map(int, rows)))
-        for generation, size, rows in found["worlds"]
+        World(
+            int(generation),
+            int(size),
+            None if rows is None else tuple(map(int, rows)),
+            str(source),
+            None if lanes is None else _lanes(*lanes),
+        )
+        for generation, size, rows, source, lanes in found["worlds"]
     ]
-    return tuple(Run(worlds[world], tuple(map(float, rates)), int(steps)) for world, steps, *rates in found["runs"])
+    return tuple(
+        Run(worlds[world], tuple(map(float, rates)), int(steps), int(at)) for world, steps, at, *rates in found["runs"]
+    )
+
+
+def _lanes(epoch: Any, ranges: Any, workers: Any, drop_last: Any) -> Lanes:
+    return Lanes(int(epoch), str(ranges), int(workers), bool(drop_last))
 
 
 # --- who takes which part of a lost step

@@ -10,6 +10,8 @@ the script calls next, averages the sums.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice, takewhile
 from typing import Any, Final, Protocol
 
 import torch
@@ -20,7 +22,7 @@ from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.comms import horovod as with_horovod
 from hvd_elastic_ext.worker.parts import rng
 from hvd_elastic_ext.worker.replay import notes
-from hvd_elastic_ext.worker.replay.notes import Deal, Run, Runs, World
+from hvd_elastic_ext.worker.replay.notes import Deal, Lanes, Run, Runs, World
 
 _INT63: Final = (1 << 63) - 1
 
@@ -34,8 +36,8 @@ class Contents(Protocol):
     def models(self) -> Sequence[nn.Module]:
         """Its models."""
 
-    def samplers(self) -> Sequence[Any]:
-        """Its samplers, which give each step its samples."""
+    def samplers(self) -> Mapping[str, Any]:
+        """Its samplers and streams, by name."""
 
     def steps(self) -> int:
         """The steps that lead to its present content."""
@@ -62,28 +64,36 @@ class Recorder:
         """The steps that are done again since they were lost."""
         self._places: dict[int, int] = {}
         """This process's rank in each world, by its generation."""
-        self._parts: dict[World, tuple[int, ...]] = {}
-        """The parts that this process takes of the steps of earlier worlds."""
+        self._parts: dict[int, tuple[int, ...]] = {}
+        """The ranks of earlier worlds, by generation, whose parts of a step this process takes."""
+        self._names: dict[int, str] = {}
+        """The names of samplers and streams in the State, by identity."""
         self._buffers: list[Tensor] | None = None
         """The buffers of the models as this rank had them at the last commit, if steps since then were lost."""
         self._open: RecordedStep | None = None
         self._generation, self._rank, self._size = 0, 0, 1
         self._optimizers: list[Any] = []
 
-    # For GlobalBatches
+    # For what gives steps their samples
 
-    def lost(self, most: int) -> list[Deal]:
-        """Return the next steps that have to be done again, in order, and ``most`` at most."""
-        return [
-            Deal(run, self._size, self._parts[run.world])
-            for _, run in zip(range(most), notes.each(self._left), strict=False)
-        ]
+    def lost(self, source: object, most: int) -> list[Deal]:
+        """Return the next steps that have to be done again, in order, and ``most`` at most: none after the first one
+        with other samples than those of ``source``."""
+        name = self._names[id(source)]
+        found = takewhile(lambda run: run.world.source == name, notes.each(self._left))
+        return [Deal(run, self._size, self._parts[run.world.generation]) for run in islice(found, most)]
 
-    def step(self, deal: Deal | None, starts: Sequence[int], *, rows: tuple[int, ...] | None) -> RecordedStep:
-        """Return the next step. ``starts``: the numbers of the first micro-batches of each part. ``rows``: the shares
-        of the present world; None: equal ones."""
-        world = World(self._generation, self._size, rows) if deal is None else deal.run.world
-        return RecordedStep(self, world, deal, starts)
+    def world(self, source: object, *, rows: tuple[int, ...] | None, lanes: Lanes | None = None) -> World:
+        """Return the present world, for steps with samples of ``source``. ``rows``: its shares; None: equal ones."""
+        return World(self._generation, self._size, rows, self._names[id(source)], lanes)
+
+    def step(self, world: World, *, at: int = 0) -> RecordedStep:
+        """Return the next step, of the present world. ``at``: its number in the assignment of a stream."""
+        return RecordedStep(self, Run(world, (), 1, at), None, (0,))
+
+    def again(self, deal: Deal, starts: Sequence[int]) -> RecordedStep:
+        """Return the next step, which was lost. ``starts``: the numbers of the first micro-batches of each part."""
+        return RecordedStep(self, deal.run, deal, starts)
 
     def settle(self) -> None:
         """Note the end of the step under way: the script asks for the next one."""
@@ -97,9 +107,9 @@ class Recorder:
             return
         if self._open is None:
             raise UsageError(
-                "run --replay: this step took its samples from elsewhere than elastic.GlobalBatches over a sampler of "
-                "this State, so it could not be done again as it was; iterate over batches.steps(loader), or leave out "
-                "--replay"
+                "run --replay: this step took its samples from elsewhere than the steps of elastic.GlobalBatches or "
+                "ElasticStream, with its sampler or stream in the State, so it could not be done again as it was; "
+                "iterate over steps(loader), or leave out --replay"
             )
         self._open.stepped = True
 
@@ -114,7 +124,7 @@ class Recorder:
         done again; without it, the script itself has dropped that."""
         self._close(only_stepped=True)
         done = [run for run in self._done if world_lost or run.world.generation != self._generation]
-        self._left, self._done = notes.joined([*done, *self._left]), []
+        self._left, self._done, self._again = notes.joined([*done, *self._left]), [], 0
         if world_lost and self._buffers is None:
             self._buffers = [buffer.detach().clone() for buffer in self._live_buffers()]
 
@@ -150,11 +160,13 @@ class Recorder:
         left = self._sent(comms, mine, root=from_rank, length=int(table[from_rank, 1])) if max(lengths) else ()
         parts = self._shared_out(comms, [run.world for run in left])
         self._seed = seeds[knows.index(1) if 1 in knows else root]
-        self._left, self._parts, self._again = left, parts, 0
+        self._left, self._parts = left, parts
         self._generation, self._rank, self._size = generation, rank, size
         self._places = {run.world.generation: self._places.get(run.world.generation, -1) for run in left}
         self._places[generation] = rank
-        for sampler in self._contents.samplers():
+        samplers = self._contents.samplers()
+        self._names = {id(sampler): name for name, sampler in samplers.items()}
+        for sampler in samplers.values():
             sampler.recorder = self
         if left and self._buffers is not None:
             self._put_back(self._buffers)
@@ -172,18 +184,17 @@ class Recorder:
         except (ValueError, TypeError, LookupError) as error:
             raise StateError(f"the notes of rank {root} about lost steps cannot be read: {error!r}") from error
 
-    def _shared_out(self, comms: Comms, worlds: Sequence[World]) -> dict[World, tuple[int, ...]]:
-        """Return which ranks of earlier worlds this process stands for."""
-        distinct = list(dict.fromkeys(worlds))
-        if not distinct:
+    def _shared_out(self, comms: Comms, worlds: Sequence[World]) -> dict[int, tuple[int, ...]]:
+        """Return which ranks of earlier worlds this process stands for, by generation."""
+        sizes = {world.generation: world.size for world in worlds}
+        if not sizes:
             return {}
-        table = torch.zeros(comms.size(), len(distinct), dtype=torch.int64)
-        own = [self._places.get(world.generation, -1) + 1 for world in distinct]
-        table[comms.rank()] = torch.tensor(own)
+        table = torch.zeros(comms.size(), len(sizes), dtype=torch.int64)
+        table[comms.rank()] = torch.tensor([self._places.get(generation, -1) + 1 for generation in sizes])
         comms.sum(table, name="replay.places")
         return {
-            world: notes.deal([place - 1 if place else None for place in column], world.size)[comms.rank()]
-            for world, column in zip(distinct, table.T.tolist(), strict=True)
+            generation: notes.deal([place - 1 if place else None for place in column], size)[comms.rank()]
+            for (generation, size), column in zip(sizes.items(), table.T.tolist(), strict=True)
         }
 
     def _demand_repeatable(self) -> None:
@@ -222,12 +233,13 @@ class Recorder:
         step.undo()
         if not (step.stepped or (step.done and not only_stepped)):
             return
-        notes.add(self._done, Run(step.world, step.rates))
+        notes.add(self._done, replace(step.run, rates=step.rates))
         if step.deal is None:
             return
         self._left, self._again = notes.without_first(self._left), self._again + 1
         if not self._left:
-            self._replayed(self._again, step.world.size)
+            self._replayed(self._again, step.run.world.size)
+            self._again = 0
 
     def seed(self, rank: int) -> None:
         """Seed the generators for a rank's part of the present step."""
@@ -270,8 +282,8 @@ class Recorder:
 class RecordedStep:
     """One step: of this rank alone, or a lost one with the parts of several ranks."""
 
-    def __init__(self, recorder: Recorder, world: World, deal: Deal | None, starts: Sequence[int]) -> None:
-        self.world = world
+    def __init__(self, recorder: Recorder, run: Run, deal: Deal | None, starts: Sequence[int]) -> None:
+        self.run = run
         self.deal = deal
         self.done = False
         """Whether all its micro-batches were used."""
@@ -346,7 +358,7 @@ class RecordedStep:
         """Note the learning rates, or take those that the step had, until the optimizer has stepped."""
         groups = [group for group in self._recorder.groups() if "lr" in group]
         present = tuple([float(group["lr"]) for group in groups])
-        self.rates = present if self.deal is None else self.deal.run.rates
+        self.rates = present if self.deal is None else self.run.rates
         if self.rates == present or len(self.rates) != len(present):
             return
         for group, rate in zip(groups, self.rates, strict=True):

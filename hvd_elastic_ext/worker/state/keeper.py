@@ -28,6 +28,7 @@ from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.commits.memory_limits import memory_warning
 from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.data.sampler import ElasticSampler
+from hvd_elastic_ext.worker.data.stream import ElasticStream
 from hvd_elastic_ext.worker.optim.averaging import accumulating
 from hvd_elastic_ext.worker.parts import Part, rng
 from hvd_elastic_ext.worker.parts.torch_parts import ModelPart
@@ -133,8 +134,9 @@ class _Repeated:
     def models(self) -> Sequence[torch.nn.Module]:
         return list(self.inventory.values_of(ModelPart).values())
 
-    def samplers(self) -> Sequence[Any]:
-        return [part.value for part in self.inventory.parts.values() if isinstance(part.value, ElasticSampler)]
+    def samplers(self) -> Mapping[str, Any]:
+        parts = self.inventory.parts.items()
+        return {name: part.value for name, part in parts if isinstance(part.value, ElasticSampler | ElasticStream)}
 
     def steps(self) -> int:
         return self.count.done

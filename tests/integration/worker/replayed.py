@@ -1,4 +1,4 @@
-"""``replayed.py DIRECTORY VICTIM AT STEPS``: trains with everything that a step may depend on: dropout, batch
+"""``replayed.py DIRECTORY VICTIM AT STEPS [records]``: trains with everything that a step may depend on: dropout, batch
 normalisation, generators of Python and NumPy, several passes, a scheduler, and a rate that follows the world's size.
 
 The process that is rank VICTIM in the first world kills itself in step AT; -1: none does. Each process writes after
@@ -22,7 +22,8 @@ import hvd_elastic_ext.torch as elastic
 from hvd_elastic_ext.worker.process import standby
 
 FOLDER, VICTIM, AT, STEPS = Path(sys.argv[1]), *map(int, sys.argv[2:5])
-COUNT, TOTAL, EVERY = 102, 24, 10
+RECORDS = sys.argv[5:] == ["records"]
+COUNT, TOTAL, EVERY = 108, 24, 10
 
 torch.set_num_threads(1)
 inputs = torch.randn(COUNT, 6, generator=torch.Generator().manual_seed(5))
@@ -36,13 +37,15 @@ def train(state, out):
     batches = elastic.GlobalBatches(sampler, TOTAL, largest=5)
     optimizer.set_backward_passes_per_step(batches.passes)
     loader = DataLoader(data, batch_sampler=batches)
+    if RECORDS:
+        batches = state.stream
+        loader = batches.loader(12)
     while state.step < STEPS:
         for step in batches.steps(loader):
-            places, draws = [], []
+            draws = []
             for (ids, batch, labels), weight in step:
                 noise = random.random() + np.random.rand()
                 draws.append([ids.tolist(), noise, torch.rand(1).item()])
-                places.append(ids.tolist())
                 (F.cross_entropy(model(batch * (1 + 0.1 * noise)), labels) * weight).backward()
             if (state.step, first[0]) == (AT - 1, VICTIM) and not (FOLDER / "killed").exists():
                 (FOLDER / "killed").touch()
@@ -70,6 +73,11 @@ def train(state, out):
                 return
         state.epoch += 1
         sampler.set_epoch(state.epoch)
+        state.stream.set_epoch(state.epoch)
+
+
+def open_shard(shard, start):
+    yield from (data[number] for number in range(int(shard) + start, COUNT, 3))
 
 
 elastic.init()
@@ -83,6 +91,7 @@ state = elastic.TorchState(
     optimizer=optimizer,
     scheduler=scheduler,
     sampler=elastic.ElasticSampler(data, seed=1),
+    stream=elastic.ElasticStream(["0", "1", "2"], open_shard, lengths=[COUNT // 3] * 3, shares="measured"),
     epoch=0,
     step=0,
 )

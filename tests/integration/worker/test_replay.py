@@ -23,17 +23,19 @@ KILLS = 15
 """Of each of two jobs."""
 
 
-def run(directory: Path, size: int, *, victim: int, engine: str = "horovod") -> Launched:
-    """Run a job of ``size`` ranks, of which ``victim`` is killed in step :data:`AT`."""
+def run(directory: Path, size: int, *, victim: int, engine: str = "horovod", kind: str = "samples") -> int:
+    """Run a job of ``size`` ranks, of which ``victim`` is killed in step :data:`AT`. Return the last lost step: AT
+    itself if its gradients had been sent by then."""
     job = Launched(directory)
     job.set_hosts(*HOSTS[:size])
-    script = (sys.executable, SCRIPT, directory, victim, AT, STEPS)
+    script = (sys.executable, SCRIPT, directory, victim, AT, STEPS, kind)
     with job.run("--engine", engine, "-np", str(size), *OPTIONS, *script) as process:
         assert process.wait(150) == 0, process.output
-    assert [record.get("steps_lost") for record in job.events("rolled_back")] == [AT - 1 - COMMITTED] * (size - 1)
+    last = COMMITTED + max(record.get("steps_lost") for record in job.events("rolled_back"))
+    assert last in (AT - 1, AT)
     [replayed] = job.events("replayed")
-    assert (replayed.get("steps"), replayed.get("former")) == (AT - 1 - COMMITTED, size)
-    return job
+    assert (replayed.get("steps"), replayed.get("former")) == (last - COMMITTED, size)
+    return last
 
 
 def steps_of(directory: Path) -> tuple[dict[int, list[dict[str, Any]]], dict[int, list[dict[str, Any]]]]:
@@ -54,24 +56,27 @@ def micro_batches(lines: list[dict[str, Any]]) -> list[Any]:
 
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize(
-    ("engine", "victim"),
+    ("engine", "victim", "kind"),
     [
-        ("horovod", 1),
-        pytest.param("horovod", 0, marks=pytest.mark.soak),
-        pytest.param("torch", 1, marks=pytest.mark.soak),
+        ("horovod", 1, "samples"),
+        pytest.param("horovod", 0, "records", marks=pytest.mark.soak),
+        pytest.param("torch", 0, "samples", marks=pytest.mark.soak),
     ],
 )
-def test_one_survivor_of_two_repeats_the_lost_steps_bit_for_bit(tmp_path: Path, engine: str, victim: int) -> None:
-    run(tmp_path, 2, victim=victim, engine=engine)
+def test_one_survivor_of_two_repeats_the_lost_steps_bit_for_bit(
+    tmp_path: Path, engine: str, victim: int, kind: str
+) -> None:
+    last = run(tmp_path, 2, victim=victim, engine=engine, kind=kind)
     before, after = steps_of(tmp_path)
     assert sorted(after) == list(range(COMMITTED + 1, STEPS + 1))
-    for step in range(COMMITTED + 1, AT):
+    for step in range(COMMITTED + 1, last + 1):
         [again] = after[step]
         first = next(line for line in before[step] if line["rank"] != victim)
         assert again["weights"] == first["weights"], step
         assert again["buffers"] == first["buffers"], step
         assert again["after"] == first["after"], step
-        assert micro_batches([again]) == micro_batches(before[step]), step
+        if step < AT:  # the victim had no time to write this one
+            assert micro_batches([again]) == micro_batches(before[step]), step
 
 
 @pytest.mark.soak
@@ -86,18 +91,15 @@ def test_two_survivors_of_three_repeat_the_lost_steps_but_for_the_order_of_addit
         assert micro_batches(after[step]) == micro_batches(before[step]), step
         assert len(after[step]) == 2
         for again in after[step]:
-            largest = max(map(abs, before[step][0]["weights"]))
-            pairs = zip(again["weights"], before[step][0]["weights"], strict=True)
-            assert max(abs(one - other) for one, other in pairs) <= 1e-6 * largest, step
-    for own in [0, 2]:
-        buffers = {step: line["buffers"] for step in before for line in before[step] if line["rank"] == own}
-        found = {step: [line["buffers"] for line in after[step]] for step in range(COMMITTED + 1, AT)}
-        for step, each in found.items():
-            assert any(close(one, buffers[step]) for one in each), (own, step)
+            [first] = [line for line in before[step] if line["after"] == again["after"]]
+            assert first["rank"] != 1, "each survivor's generators are where they would have been"
+            assert off(again["weights"], first["weights"]) <= 1e-6, step
+            assert off(again["buffers"], first["buffers"]) <= 1e-6, step
 
 
-def close(one: list[float], other: list[float]) -> bool:
-    return one == pytest.approx(other, rel=1e-5, abs=1e-6)
+def off(found: list[float], wanted: list[float]) -> float:
+    """How far the values are from those that are wanted, relative to the largest of these."""
+    return max(abs(one - other) for one, other in zip(found, wanted, strict=True)) / max(map(abs, wanted))
 
 
 @pytest.mark.soak
@@ -108,7 +110,7 @@ def test_random_kills_leave_one_history_of_steps(tmp_path: Path, size: int, engi
     job.set_hosts(*HOSTS[:size])
     options = ("--replay", "--engine", engine, "--settle", "0.2", "--blacklist-cooldown-range", "0.2", "0.4")
     limits = ("-np", str(size), "--min-np", "1", "--failure-budget", "1000")
-    script = (sys.executable, SCRIPT, tmp_path, "-1", "0", "1000000")
+    script = (sys.executable, SCRIPT, tmp_path, "-1", "0", "1000000", "samples")
     with job.run(*options, *limits, *script) as process:
         for _ in range(KILLS):
             wanted = chance.randint(3, 40)
@@ -127,9 +129,7 @@ def test_random_kills_leave_one_history_of_steps(tmp_path: Path, size: int, engi
         for lines in versions:
             assert all(micro in whole[0] for micro in micro_batches(lines)), step
             for line in lines:
-                first = versions[0][0]["weights"]
-                off = max(abs(one - other) for one, other in zip(line["weights"], first, strict=True))
-                assert off <= (0.0 if size == 2 else 1e-6 * max(map(abs, first))), step
+                assert off(line["weights"], versions[0][0]["weights"]) <= (0.0 if size == 2 else 1e-6), step
         repeated += len(versions) > 1
     assert repeated == sum(lost)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hvd_elastic_ext.worker.data.global_batches import GlobalBatches, MicroBatch, micro_batches
 from hvd_elastic_ext.worker.data.shares import equal
 from hvd_elastic_ext.worker.replay import notes
-from hvd_elastic_ext.worker.replay.notes import Deal, Run, World
+from hvd_elastic_ext.worker.replay.notes import Deal, Lanes, Run, World
 from tests.unit.worker.placed_samplers import PlacedSampler
 
 WORLDS = st.builds(
@@ -19,9 +19,12 @@ WORLDS = st.builds(
     generation=st.integers(1, 5),
     size=st.integers(1, 4),
     rows=st.none() | st.lists(st.integers(0, 9), min_size=1, max_size=4).map(tuple),
+    source=st.sampled_from(["sampler", "stream"]),
+    lanes=st.none() | st.builds(Lanes, st.integers(0, 3), st.just("0:1-5"), st.integers(1, 2), st.booleans()),
 )
 RUNS = st.lists(
-    st.builds(Run, WORLDS, st.lists(st.floats(0, 1), max_size=3).map(tuple), st.integers(1, 9)), max_size=6
+    st.builds(Run, WORLDS, st.lists(st.floats(0, 1), max_size=3).map(tuple), st.integers(1, 9), st.integers(0, 9)),
+    max_size=6,
 ).map(notes.joined)
 
 
@@ -87,7 +90,7 @@ class Lost:
     def __init__(self, deals: list[Deal]) -> None:
         self.deals = deals
 
-    def lost(self, most: int) -> list[Deal]:
+    def lost(self, source: object, most: int) -> list[Deal]:
         return self.deals[:most]
 
 

@@ -16,7 +16,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.comms import AloneComms
 from hvd_elastic_ext.worker.data.global_batches import GlobalBatches
 from hvd_elastic_ext.worker.optim.averaging import wrap
-from hvd_elastic_ext.worker.replay.notes import Run, World
+from hvd_elastic_ext.worker.replay.notes import Deal, Run, World
 from hvd_elastic_ext.worker.replay.recorder import Recorder
 from tests.unit.worker.lockstep import LockstepComms, in_lockstep
 from tests.unit.worker.placed_samplers import PlacedSampler
@@ -44,8 +44,8 @@ class Job:
     def models(self) -> Sequence[nn.Module]:
         return [self.net]
 
-    def samplers(self) -> Sequence[Any]:
-        return [self.sampler]
+    def samplers(self) -> dict[str, Any]:
+        return {"sampler": self.sampler}
 
     def steps(self) -> int:
         return self.count
@@ -56,6 +56,9 @@ class Job:
 
     def enter(self, comms: Any = None, *, generation: int = 1) -> None:
         self.recorder.enter(comms or AloneComms(), generation=generation, root=0)
+
+    def lost(self) -> list[Deal]:
+        return self.recorder.lost(self.sampler, 99)
 
     def train(self, steps: int) -> list[Any]:
         """Do steps; what each has drawn."""
@@ -95,50 +98,50 @@ def test_steps_since_the_commit_are_done_again_after_a_loss_and_those_before_it_
     random.seed(99)  # a rank that comes to them otherwise
     torch.manual_seed(99)
     job.enter(generation=2)
-    assert len(job.recorder.lost(99)) == 3
+    assert len(job.lost()) == 3
     assert job.train(3) == first
     job.recorder.settle()
     assert job.ends == [(3, 1)]
-    assert job.recorder.lost(99) == []
+    assert job.lost() == []
 
 
 def test_a_second_loss_in_the_middle_leaves_all_steps_to_be_done_again_as_the_worlds_had_done_them() -> None:
     job = Job()
     job.enter()
-    lost(job, Run(World(1, 2), (0.1,), 3), places={1: 1})
+    lost(job, Run(World(1, 2, source="sampler"), (0.1,), 3), places={1: 1})
     job.enter(generation=2)
-    assert [deal.parts for deal in job.recorder.lost(99)] == [(1, 0)] * 3
+    assert [deal.parts for deal in job.lost()] == [(1, 0)] * 3
     job.train(4)  # three of them, and one of its own
     job.recorder.rolled_back(world_lost=True)
     job.enter(generation=3)
-    deals = job.recorder.lost(99)
+    deals = job.lost()
     assert [(deal.run.world.size, deal.parts) for deal in deals] == [(2, (1, 0))] * 3 + [(1, (0,))]
     job.sampler.load_state_dict({"epoch": 0, "processed_num": 0})
     job.train(2)
     job.recorder.rolled_back(world_lost=True)
     job.enter(generation=4)
-    assert [deal.run.world.size for deal in job.recorder.lost(99)] == [2, 2, 2, 1]
+    assert [deal.run.world.size for deal in job.lost()] == [2, 2, 2, 1]
 
 
 def test_a_commit_in_the_middle_leaves_only_the_rest() -> None:
     job = Job()
     job.enter()
-    lost(job, Run(World(1, 2), (0.1,), 3), places={1: 0})
+    lost(job, Run(World(1, 2, source="sampler"), (0.1,), 3), places={1: 0})
     job.enter(generation=2)
     job.train(2)
     job.recorder.committed()
     job.recorder.rolled_back(world_lost=True)
     job.enter(generation=3)
-    assert [deal.run.world.size for deal in job.recorder.lost(99)] == [2]
+    assert [deal.run.world.size for deal in job.lost()] == [2]
 
 
 def test_a_step_that_one_survivor_alone_has_done_is_done_again_by_all() -> None:
     def rank(comms: LockstepComms) -> Any:
         job = Job()
-        job.recorder._left = (Run(World(1, 3), (0.1,), 4 + comms.rank()),)
+        job.recorder._left = (Run(World(1, 3, source="sampler"), (0.1,), 4 + comms.rank()),)
         job.recorder._places = {1: 2 - 2 * comms.rank()}
         job.enter(comms, generation=2)
-        return [deal.parts for deal in job.recorder.lost(99)], job.recorder._seed
+        return [deal.parts for deal in job.lost()], job.recorder._seed
 
     (first, second), _ = in_lockstep(2, rank)
     assert first == ([(2, 1)] * 5, torch.Generator().manual_seed(3).initial_seed())
@@ -153,7 +156,7 @@ def test_buffers_and_generators_end_as_after_the_survivors_own_part() -> None:
         jobs.append(job)
         if size == 2:
             job.batches.total = 8  # rank 0 takes every second sample of it
-            lost(job, Run(World(1, 2), (0.1,)), places={1: 0})
+            lost(job, Run(World(1, 2, source="sampler"), (0.1,)), places={1: 0})
             job.enter(generation=2)
             own = [[0, 2, 4, 6]]
         else:
@@ -176,7 +179,7 @@ def test_a_lost_step_has_the_rate_that_it_had_and_what_follows_the_step_finds_th
     job.enter()
     used = []
     job.optimizer.register_step_pre_hook(lambda *_: used.append(job.optimizer.param_groups[0]["lr"]))
-    lost(job, Run(World(1, 2), (0.25,)), places={1: 0})
+    lost(job, Run(World(1, 2, source="sampler"), (0.25,)), places={1: 0})
     job.enter(generation=2)
     job.train(2)
     assert used == [0.25, 0.1]
@@ -187,12 +190,12 @@ def test_the_passes_for_a_step_are_the_users_again_after_the_lost_ones_and_after
     job = Job()
     job.enter()
     job.optimizer.set_backward_passes_per_step(2)
-    lost(job, Run(World(1, 2), (0.1,), 2), places={1: 0})
+    lost(job, Run(World(1, 2, source="sampler"), (0.1,), 2), places={1: 0})
     job.enter(generation=2)
     job.train(2)
     job.recorder.settle()
     assert job.optimizer.backward_passes_per_step == 2
-    lost(job, Run(World(1, 2), (0.1,), 2), places={1: 0})
+    lost(job, Run(World(1, 2, source="sampler"), (0.1,), 2), places={1: 0})
     job.enter(generation=2)
     loop = job.batches.steps(DataLoader(job.data, batch_sampler=job.batches))
     list(next(loop))
