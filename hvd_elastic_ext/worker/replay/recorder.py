@@ -16,10 +16,12 @@ from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from hvd_elastic_ext.core.errors import StateError, UsageError
 from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.comms import horovod as with_horovod
+from hvd_elastic_ext.worker.optim.ddp import ElasticDDP
 from hvd_elastic_ext.worker.parts import rng
 from hvd_elastic_ext.worker.replay import notes
 from hvd_elastic_ext.worker.replay.notes import Deal, Lanes, Run, Runs, World
@@ -38,6 +40,9 @@ class Contents(Protocol):
 
     def samplers(self) -> Mapping[str, Any]:
         """Its samplers and streams, by name."""
+
+    def generators(self) -> Sequence[torch.Generator]:
+        """Its random generators, which have the same states on all ranks."""
 
     def steps(self) -> int:
         """The steps that lead to its present content."""
@@ -203,15 +208,25 @@ class Recorder:
         if not optimizers:
             raise UsageError("run --replay needs an optimizer in the State: it repeats steps of that; leave it out")
         for name, optimizer in optimizers.items():
+            if not isinstance(optimizer, torch.optim.Optimizer):
+                raise UsageError(
+                    f"run --replay: state.{name} ({type(optimizer).__name__}) is not an optimizer of torch, and only "
+                    "their steps are repeated; leave out --replay"
+                )
             op = getattr(optimizer, "op", with_horovod.AVERAGE)
             if not with_horovod.is_wrapped(optimizer):
                 raise UsageError(
                     f"run --replay: state.{name} ({type(optimizer).__name__}) does not average gradients; wrap it by "
-                    "hvd.DistributedOptimizer or elastic.wrap, or leave out --replay"
+                    "hvd.DistributedOptimizer or elastic.wrap, in place of DDP, or leave out --replay"
                 )
             if op != with_horovod.AVERAGE:
                 raise UsageError(f"run --replay: state.{name} has another op than hvd.Average; leave out --replay")
         for model in self._contents.models():
+            if isinstance(model, DistributedDataParallel | ElasticDDP):
+                raise UsageError(
+                    "run --replay: DDP averages in each backward pass, and a lost step has more of them on some ranks; "
+                    "give the model itself, and wrap the optimizer by elastic.wrap, or leave out --replay"
+                )
             for path, module in model.named_modules():
                 if "SyncBatchNorm" in type(module).__name__:
                     raise UsageError(
@@ -263,10 +278,22 @@ class Recorder:
     def keep(self) -> Callable[[], None]:
         """Return a function that returns generators and buffers to what they are now."""
         states, buffers = rng.capture(), [buffer.detach().clone() for buffer in self._live_buffers()]
+        own = self.keep_generators()
 
         def back() -> None:
             rng.restore(states)
+            own()
             self._put_back(buffers)
+
+        return back
+
+    def keep_generators(self) -> Callable[[], None]:
+        """The same for the generators in the State only."""
+        states = [(generator, generator.get_state()) for generator in self._contents.generators()]
+
+        def back() -> None:
+            for generator, state in states:
+                generator.set_state(state)
 
         return back
 
@@ -295,6 +322,8 @@ class RecordedStep:
         self._undo: list[Callable[[], None]] = []
         self._sums: dict[Tensor, Tensor] = {}
         """The gradients of the parts that are done, by parameter, if there are several."""
+        self._at_begin: Callable[[], None] = _nothing
+        """Returns generators in the State to what they were when the step began: all ranks begin with the same ones."""
         self._own: Callable[[], None] | None = None
         """Returns generators and buffers to what they were after this rank's own part."""
 
@@ -304,6 +333,7 @@ class RecordedStep:
             self._recorder.begin(self)
             if self.deal is not None:
                 self._reduce_nothing_within()
+                self._at_begin = self._recorder.keep_generators()
         if number in self._starts:
             self._begin_part(self._starts.index(number))
 
@@ -331,6 +361,7 @@ class RecordedStep:
             self._own = self._recorder.keep()  # what follows is the part of another rank, or of none
         if index:
             self._add_up()
+            self._at_begin()
         self._recorder.seed(parts[index] if parts else self._recorder.rank)
 
     def _add_up(self) -> None:
@@ -375,6 +406,10 @@ class RecordedStep:
         # A scheduler may follow the step: it must not find the rates of another world.
         hook = self._recorder.optimizers[-1].register_step_post_hook(back)
         self._undo += [back, hook.remove]
+
+
+def _nothing() -> None:
+    """Return nothing to what it was."""
 
 
 def _set_rate(group: dict[str, Any], rate: float) -> None:

@@ -31,7 +31,7 @@ from hvd_elastic_ext.worker.data.sampler import ElasticSampler
 from hvd_elastic_ext.worker.data.stream import ElasticStream
 from hvd_elastic_ext.worker.optim.averaging import accumulating
 from hvd_elastic_ext.worker.parts import Part, rng
-from hvd_elastic_ext.worker.parts.torch_parts import ModelPart
+from hvd_elastic_ext.worker.parts.torch_parts import GeneratorPart, ModelPart
 from hvd_elastic_ext.worker.process.link import Status
 from hvd_elastic_ext.worker.process.steps import StepCount
 from hvd_elastic_ext.worker.replay.recorder import Recorder
@@ -137,6 +137,9 @@ class _Repeated:
     def samplers(self) -> Mapping[str, Any]:
         parts = self.inventory.parts.items()
         return {name: part.value for name, part in parts if isinstance(part.value, ElasticSampler | ElasticStream)}
+
+    def generators(self) -> Sequence[torch.Generator]:
+        return list(self.inventory.values_of(GeneratorPart).values())
 
     def steps(self) -> int:
         return self.count.done

@@ -16,6 +16,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.comms import AloneComms
 from hvd_elastic_ext.worker.data.global_batches import GlobalBatches
 from hvd_elastic_ext.worker.optim.averaging import wrap
+from hvd_elastic_ext.worker.optim.ddp import ElasticDDP
 from hvd_elastic_ext.worker.replay.notes import Deal, Run, World
 from hvd_elastic_ext.worker.replay.recorder import Recorder
 from tests.unit.worker.lockstep import LockstepComms, in_lockstep
@@ -32,6 +33,7 @@ class Job:
         self.optimizer = wrap(torch.optim.SGD(self.net.parameters(), lr=rate), comms=AloneComms())
         self.sampler = PlacedSampler((0, 1), 24)
         self.count = 0
+        self.generator = torch.Generator().manual_seed(4)
         self.ends: list[tuple[int, int]] = []
         self.recorder = Recorder(self, replayed=lambda *end: self.ends.append(end))
         self.optimizer.register_step_post_hook(self._stepped)
@@ -46,6 +48,9 @@ class Job:
 
     def samplers(self) -> dict[str, Any]:
         return {"sampler": self.sampler}
+
+    def generators(self) -> Sequence[torch.Generator]:
+        return [self.generator]
 
     def steps(self) -> int:
         return self.count
@@ -68,7 +73,8 @@ class Job:
             step = next(loop)
             drawn.append([])
             for (places, inputs), weight in step:
-                drawn[-1].append((places.tolist(), random.random(), np.random.rand(), torch.rand(1).item()))
+                own = torch.rand(1, generator=self.generator).item()
+                drawn[-1].append((places.tolist(), random.random(), np.random.rand(), torch.rand(1).item(), own))
                 (self.net(inputs).mean() * weight).backward()
             self.optimizer.step()
             self.rates.append(self.optimizer.param_groups[0]["lr"])
@@ -90,10 +96,11 @@ def test_steps_since_the_commit_are_done_again_after_a_loss_and_those_before_it_
     job.enter()
     job.train(2)
     job.recorder.committed()
-    progress = job.sampler.state_dict()
+    progress, own = job.sampler.state_dict(), job.generator.get_state()
     first = job.train(3)
     job.recorder.rolled_back(world_lost=True)
     job.sampler.load_state_dict(progress)
+    job.generator.set_state(own)
     job.count = 2
     random.seed(99)  # a rank that comes to them otherwise
     torch.manual_seed(99)
@@ -164,12 +171,13 @@ def test_buffers_and_generators_end_as_after_the_survivors_own_part() -> None:
         order = job.sampler.order()
         drawn = job.train(1)[0]
         assert drawn[0][0] == [int(order[place]) for place in own[0]]
-        job.after = random.random(), np.random.rand(), torch.rand(1).item()
+        job.after = random.random(), np.random.rand(), torch.rand(1).item(), job.generator.get_state().tolist()
         job.drawn = drawn
     alone, both = jobs
     assert len(both.drawn) == 2
     assert both.drawn[0][1:] == alone.drawn[0][1:], "rank 0 of step 0 has one seed"
-    assert both.drawn[1][1:] != both.drawn[0][1:]
+    assert both.drawn[1][1:4] != both.drawn[0][1:4]
+    assert both.drawn[1][4] == both.drawn[0][4], "a generator of the State is the same on all ranks"
     assert both.after == alone.after
     assert both.net[1].num_batches_tracked.item() == 1
 
@@ -220,10 +228,17 @@ def test_what_cannot_be_done_again_is_refused_before_training() -> None:
     with pytest.raises(UsageError, match="1 is a SyncBatchNorm"):
         job.enter()
     job = Job()
+    job.net = ElasticDDP(job.net)
+    with pytest.raises(UsageError, match="DDP averages in each backward pass"):
+        job.enter()
+    job = Job()
     job.optimizer = torch.optim.SGD(job.net.parameters(), lr=0.1)
     with pytest.raises(UsageError, match=r"state.optimizer \(SGD\) does not average"):
         job.enter()
     job = Job()
+    job.optimizers = lambda: {"optimizer": object()}
+    with pytest.raises(UsageError, match="is not an optimizer of torch"):
+        job.enter()
     job.optimizers = dict
     with pytest.raises(UsageError, match="needs an optimizer"):
         job.enter()
