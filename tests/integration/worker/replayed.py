@@ -77,7 +77,7 @@ def train(state, out):
 
 
 def open_shard(shard, start):
-    yield from (data[number] for number in range(int(shard) + start, COUNT, 3))
+    yield from (data[number] for number in range(int(shard) + 3 * start, COUNT, 3))
 
 
 elastic.init()
