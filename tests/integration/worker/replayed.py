@@ -6,6 +6,7 @@ each step, to a file of its own: the step, its world, the weights, the buffers, 
 """
 
 import json
+import math
 import os
 import random
 import signal
@@ -84,7 +85,7 @@ elastic.init()
 torch.manual_seed(3)
 model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Tanh(), nn.Linear(8, 2))
 optimizer = elastic.wrap(torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), model.named_parameters())
-scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
+scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0 + 0.5 * math.cos(step))  # never ends
 scale = elastic.ScaledLearningRate(optimizer, "linear", base=elastic.size(), scheduler=scheduler)
 state = elastic.TorchState(
     model=model,

@@ -108,7 +108,7 @@ def off(found: list[float], wanted: list[float]) -> float:
 def test_random_kills_leave_one_history_of_steps(tmp_path: Path, size: int, engine: str) -> None:
     job, chance = Launched(tmp_path), random.Random(size)
     job.set_hosts(*HOSTS[:size])
-    options = ("--replay", "--engine", engine, "--settle", "0.2", "--blacklist-cooldown-range", "0.2", "0.4")
+    options = ("--replay", "--engine", engine, "--settle", "0.2", "--blacklist-cooldown-range", "1", "1")
     limits = ("-np", str(size), "--min-np", "1", "--failure-budget", "1000")
     script = (sys.executable, SCRIPT, tmp_path, "-1", "0", "1000000", "samples")
     with job.run(*options, *limits, *script) as process:
@@ -122,16 +122,21 @@ def test_random_kills_leave_one_history_of_steps(tmp_path: Path, size: int, engi
     lost = [record.get("steps_lost") for record in job.events("resized") if record.get("size") == size - 1]
     assert len(lost) == KILLS
     assert sum(record.get("steps") for record in job.events("replayed")) == sum(lost) > 2 * KILLS
-    repeated = 0
-    for step, versions in histories(tmp_path).items():
+    repeated, changes, before = 0, 0, []
+    for step, versions in sorted(histories(tmp_path).items()):
+        repeated += len(versions) > 1
         whole = [micro_batches(lines) for lines in versions if len(lines) == lines[0]["size"]]
+        if not whole:  # a rank was killed right after it, and a commit; or the job ended
+            continue
         assert whole.count(whole[0]) == len(whole), step
         for lines in versions:
             assert all(micro in whole[0] for micro in micro_batches(lines)), step
             for line in lines:
                 assert off(line["weights"], versions[0][0]["weights"]) <= (0.0 if size == 2 else 1e-6), step
-        repeated += len(versions) > 1
+        changes += versions[0][0]["weights"] != before
+        before = versions[0][0]["weights"]
     assert repeated == sum(lost)
+    assert changes > 0.99 * step, "it trains to the end"
 
 
 def histories(directory: Path) -> dict[int, list[list[dict[str, Any]]]]:
