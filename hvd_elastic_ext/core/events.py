@@ -671,6 +671,16 @@ EVENTS: Final[Mapping[str, EventKind]] = {
             says=_nothing,
         ),
         EventKind(
+            "replayed",
+            "the steps that a loss had cost have been executed again as they were",
+            "steps, former (the ranks of the world that did them first), step, rank, size, call, host",
+            hosts=(),
+            says=lambda fields: f"{_shown(fields, 'steps')} steps of {_shown(fields, 'former')} ranks",
+            line=lambda fields: (
+                f"lost steps executed again as they were: {fields['steps']}, of a world of {fields['former']}"
+            ),
+        ),
+        EventKind(
             "inherited",
             "a worker continues from the commit of the one before it in its slot",
             "step, number, rank, call, host",

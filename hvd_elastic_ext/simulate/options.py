@@ -63,9 +63,10 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         "--autoscale", metavar="POLICY", help="the job asks for hosts of the trace; see docs/autoscale.md"
     )
     group.add_argument("--restart-from-scratch", action="store_true", default=None)
+    group.add_argument("--replay", action="store_true", default=None, help="changes no time: lost steps take as long")
 
 
-RUN: Final = (*NUMBERS, *SECONDS, *CHOICES, *OWN, "restart_from_scratch")
+RUN: Final = (*NUMBERS, *SECONDS, *CHOICES, *OWN, "restart_from_scratch", "replay")
 """The options that :func:`settings` reads."""
 OF_DECISIONS: Final = frozenset(field.name for field in fields(JobOptions))
 

@@ -112,6 +112,7 @@ def process_env(settings: RunSettings) -> dict[str, str]:
     own = {"HVD_ELASTIC_HEARTBEAT_INTERVAL": f"{settings.heartbeat_interval_s:g}"}
     for name, wanted in (
         ("HVD_ELASTIC_ADOPT", settings.adopt),
+        ("HVD_ELASTIC_REPLAY", settings.replay),
         ("HVD_ELASTIC_LAST_COMMIT", settings.options.durability is not None),
     ):
         own |= {name: "1"} if wanted else {}

@@ -318,6 +318,10 @@ def _of_failures(add: Adders) -> None:
         help="how long without progress, while others wait, counts as stalled (default: a warning after 60)",
     )
     add.switch("--restart-stalled", help="restart a process that is stalled")
+    add.switch(
+        "--replay",
+        help="execute the steps that a loss has cost again as they were, in a smaller world, too (docs/recovery.md)",
+    )
     add.switch("--drain-stragglers", help="remove, once, a process that stays slower than the others")
     add.number("--failure-budget", help="faults within an hour that end the job (10)")
     add.time("--orphan-grace", dest="orphan_grace_s", help="how long hosts run on without a launcher (60)")

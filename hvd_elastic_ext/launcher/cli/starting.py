@@ -23,7 +23,7 @@ _SWITCHES: Final = """
 --hierarchical-allreduce --no-hierarchical-allreduce --hierarchical-allgather --no-hierarchical-allgather
 --torus-allreduce --no-torus-allreduce --autotune --no-autotune --timeline-mark-cycles --no-timeline-mark-cycles
 --mpi-threads-disable --no-mpi-threads-disable --no-stall-check --stall-check --log-with-timestamp
---log-without-timestamp --log-hide-timestamp --no-log-hide-timestamp -h --help -v --version
+--log-without-timestamp --log-hide-timestamp --no-log-hide-timestamp --replay -h --help -v --version
 """
 SWITCHES: Final = frozenset(_SWITCHES.split())
 """Options of ``run`` without a value. The parser itself is not loaded yet; a test compares them."""

@@ -176,7 +176,7 @@ _RESERVED_FIELDS: Final = frozenset({"t", "mono", "at_mono", "generation", "even
 """Fields of a journal line that no process may set."""
 _OF_PROCESSES: Final = frozenset(
     (
-        *("stepped", "committed", "synced", "rolled_back", "inherited", "call_skipped"),
+        *("stepped", "committed", "synced", "rolled_back", "replayed", "inherited", "call_skipped"),
         *("deadline_missed", "memory", "not_sealed", "shares", "trains_alone"),
     )
 )

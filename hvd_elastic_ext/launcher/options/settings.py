@@ -138,6 +138,8 @@ class RunSettings:
     state_dir: Path = Path()
     heartbeat_interval_s: float = 1.0
     adopt: bool = False
+    replay: bool = False
+    """Whether survivors execute lost steps again as they were."""
     max_wait_s: float | None = None
     """The longest sleep; None: no limit."""
     releases: ReleaseLimits | None = None
@@ -316,6 +318,11 @@ def _of_engines(s: RunSettings) -> Checks:
         (
             engine in RESTARTING and s.options.spares.asked_for and s.options.spares.most(100) > 0,
             f"{named} and --spares: each of its worlds has new processes, so none can wait; leave --spares out",
+        ),
+        (
+            engine in RESTARTING and s.replay,
+            f"{named} and --replay: each of its worlds has new processes, so none is left that knows the lost steps; "
+            "leave --replay out, or take --engine torch",
         ),
         (mpi and s.rsh == "pod", "--engine mpirun starts its ranks over ssh, which --rsh pod does without; use ssh"),
         (

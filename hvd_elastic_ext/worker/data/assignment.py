@@ -225,6 +225,15 @@ class SharedAssignment:
             return own
         return (*own, *at(self.ranges, [(0, 1)]))
 
+    def ranges_in(self, step: int, rank: int) -> Ranges:
+        """Return the ranges of a rank's records in a step: of one record, which must not count, if it has none."""
+        count = self.rows_in(step)[rank]
+        if not count:
+            return tuple(at(self.ranges, [(0, 1)]))
+        worker = step % self.workers
+        start = self._spans(rank)[worker][0] + self._in_steps(rank, range(worker, step, self.workers))
+        return tuple(at(self.ranges, [(start, start + count)]))
+
     def remaining(self, consumed: Consumed) -> Ranges:
         """Return the records that no rank has consumed, in the order of the next assignment."""
         done = consumed.counts[0]

@@ -8,15 +8,19 @@ batch``. This is exact for any split, also for shares that follow the ranks' spe
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import Sampler
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.data.sampler import ElasticSampler, Indices
 from hvd_elastic_ext.worker.data.shares import EQUAL, MeasuredShares, Rows, chosen, scaled
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.worker.replay.notes import Deal
+    from hvd_elastic_ext.worker.replay.recorder import RecordedStep, Recorder
 
 # --- arithmetic
 
@@ -82,13 +86,17 @@ class Plan:
     """This rank's part."""
     rows: int
     """This rank's samples."""
+    starts: tuple[int, ...] = (0,)
+    """Where the part of each rank begins: a lost step that is done again may have several."""
+    deal: Deal | None = None
+    """How such a step is dealt; None for others."""
 
 
 class Step:
     """One optimizer step: this rank's micro-batches of one global batch, each with the weight of its mean loss.
 
     ``record`` is called when all were used. ``shares`` measure the step, in which this rank has ``rows`` samples; None:
-    it is not measured.
+    it is not measured. ``recorded``: what notes it under ``run --replay``.
     """
 
     def __init__(
@@ -100,6 +108,7 @@ class Step:
         rows: int,
         record: Callable[[], None],
         shares: MeasuredShares | None = None,
+        recorded: RecordedStep | None = None,
     ) -> None:
         self.length = length
         """Samples of all ranks together."""
@@ -112,11 +121,16 @@ class Step:
         self._weights = weights
         self._record = record
         self._shares = shares
+        self._recorded = recorded
 
     def __iter__(self) -> Iterator[tuple[Any, float]]:
         measured = None if self._shares is None else self._shares.begin_step()
-        for weight in self._weights:
+        for number, weight in enumerate(self._weights):
+            if self._recorded is not None:
+                self._recorded.before(number)
             yield next(self._batches), weight
+        if self._recorded is not None:
+            self._recorded.end()
         if self._shares is not None and measured is not None:
             self._shares.stepped(measured, self.rows, total=self.length)
         self._record()
@@ -166,6 +180,8 @@ class GlobalBatches(Sampler[list[int]]):
         """
         if getattr(loader, "batch_sampler", None) is not self:
             raise UsageError("GlobalBatches.steps: this loader was not made with batch_sampler=these batches")
+        if self.sampler.recorder is not None:
+            self.sampler.recorder.settle()
         self.sampler.assign()
         self.sampler.begin_loop(nothing_left=not self._plans())
         # What the loader has fetched ahead for earlier shares is dropped: it does not count as consumed.
@@ -174,7 +190,7 @@ class GlobalBatches(Sampler[list[int]]):
 
     def _until_shares_change(self, loader: Iterable[Any]) -> Generator[Step, None, bool]:
         """Yield steps, and return whether shares have changed before the last one."""
-        shares, plans, batches = self.shares, self._plans(), iter(loader)
+        shares, plans, batches, recorder = self.shares, self._plans(), iter(loader), self.sampler.recorder
         changes = 0 if shares is None else shares.changes
         if shares is not None:
             shares.report(shares.rows(self.total, self.sampler.num_replicas), self.sampler.rank)
@@ -185,10 +201,13 @@ class GlobalBatches(Sampler[list[int]]):
                 length=plan.length,
                 rows=plan.rows,
                 record=partial(self.sampler.record, plan.length),
-                shares=shares if plan.length == self.total else None,
+                shares=shares if plan.length == self.total and plan.deal is None else None,
+                recorded=None if recorder is None else self._recorded(plan, recorder),
             )
             yield step
             step.demand_done("GlobalBatches.steps")
+            if recorder is not None:
+                recorder.settle()
             if shares is not None and shares.changes != changes:
                 return True
         return False
@@ -214,11 +233,39 @@ class GlobalBatches(Sampler[list[int]]):
         rank, size = self.sampler.world()
         full, rest = divmod(len(self.sampler.remaining_indices), self.total)
         lengths = [self.total] * full + ([rest] if rest and not self.sampler.drop_last else [])
+        recorder = self.sampler.recorder
+        lost = [] if recorder is None else recorder.lost(self.sampler, len(lengths))
         plan_of = {length: self._plan(length, rank=rank, size=size) for length in set(lengths)}
-        return [plan_of[length] for length in lengths]
+        again = [self._again(length, deal) for length, deal in zip(lengths, lost, strict=False)]
+        return [*again, *(plan_of[length] for length in lengths[len(lost) :])]
+
+    def _recorded(self, plan: Plan, recorder: Recorder) -> RecordedStep:
+        if plan.deal is not None:
+            return recorder.again(plan.deal, plan.starts)
+        return recorder.step(recorder.world(self.sampler, rows=self._rows()))
+
+    def _rows(self) -> Rows | None:
+        """The shares of the present world; None: equal ones."""
+        return None if self.shares is None else self.shares.rows(self.total, self.sampler.world()[1])
 
     def _plan(self, length: int, *, rank: int, size: int) -> Plan:
-        rows = None if self.shares is None else scaled(self.shares.rows(self.total, size), length)
+        shares = self._rows()
+        rows = None if shares is None else scaled(shares, length)
         parts = micro_batches(length, rank=rank, size=size, largest=self.largest, rows=rows)
         own = len(range(rank, length, size)) if rows is None else rows[rank]
         return Plan(length, parts, own)
+
+    def _again(self, length: int, deal: Deal) -> Plan:
+        """Plan a lost step as its own world had dealt it: this rank takes the parts of several ranks of that world."""
+        world = deal.run.world
+        rows = None if world.rows is None else scaled(world.rows, length)
+        taken: list[MicroBatch] = []
+        starts: list[int] = []
+        for rank in deal.parts:
+            starts.append(len(taken))
+            taken += micro_batches(length, rank=rank, size=world.size, largest=self.largest, rows=rows)
+        weighted = [replace(micro, weight=micro.weight * deal.factor) for micro in taken]
+        if not taken:
+            starts, weighted = [0], [MicroBatch((self.sampler.world()[0] % length,), 0.0)]
+        samples = sum(len(micro.places) for micro in weighted if micro.weight)
+        return Plan(length, tuple(weighted), samples, tuple(starts), deal)

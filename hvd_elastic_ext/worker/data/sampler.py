@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.comms import current_world
 from hvd_elastic_ext.worker.data.shares import MeasuredShares
 from hvd_elastic_ext.worker.stock import ElasticSampler as StockSampler
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.worker.replay.recorder import Recorder
 
 Indices = NDArray[np.int64]
 
@@ -114,6 +117,8 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         self.processed_num = 0
         self.shares: MeasuredShares | None = None
         """Of the :class:`GlobalBatches` over this sampler; None: equal ones."""
+        self.recorder: Recorder | None = None
+        """Of the State with this sampler, under ``run --replay``."""
         self.processed_indices: set[int] = set()
         """Only for progress from an older Horovod: samples consumed before ``processed_num`` counted."""
         self._order: Indices | None = None

@@ -7,7 +7,7 @@ import hashlib
 import inspect
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
@@ -26,6 +26,10 @@ from hvd_elastic_ext.worker.data.assignment import (
 from hvd_elastic_ext.worker.data.global_batches import Step
 from hvd_elastic_ext.worker.data.sampler import shuffled
 from hvd_elastic_ext.worker.data.shares import EQUAL, MeasuredShares, Rows, chosen
+from hvd_elastic_ext.worker.replay.notes import Lanes
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.worker.replay.recorder import Recorder
 
 _UNKNOWN: Final = "?"
 
@@ -67,6 +71,8 @@ class ElasticStream(IterableDataset[Any]):
         self.seed = seed
         self.drop_last = drop_last
         self.shares = chosen(shares, of="ElasticStream")
+        self.recorder: Recorder | None = None
+        """Of the State with this stream, under ``run --replay``."""
         self.epoch = 0
         self._open = open_shard if takes_start(open_shard) else _Skipping(open_shard)
         self._count = count or self._read_through
@@ -101,6 +107,9 @@ class ElasticStream(IterableDataset[Any]):
             raise UsageError('ElasticStream.steps: give shares="measured", or iterate over the loader itself')
         if not isinstance(loader, StreamLoader) or loader.dataset is not self:
             raise UsageError("ElasticStream.steps: this loader was not made by this stream's loader(...)")
+        if self.recorder is not None:
+            self.recorder.settle()
+            yield from loader.again(self.recorder)
         while (yield from loader.until_shares_change(self.shares)):
             pass  # what was read ahead is dropped: it does not count as consumed
 
@@ -147,7 +156,7 @@ class ElasticStream(IterableDataset[Any]):
         left = self._remaining()
         return {
             "epoch": self.epoch,
-            "left": None if left is None else " ".join(f"{shard}:{start}-{stop}" for shard, start, stop in left),
+            "left": None if left is None else _ranges_as_text(left),
             "lengths": _as_text(self._lengths),
             "shards": self._fingerprint,
         }
@@ -161,7 +170,7 @@ class ElasticStream(IterableDataset[Any]):
             )
         left = state_dict["left"]
         self.epoch = int(state_dict["epoch"])
-        self._left = None if left is None else tuple(map(_range, left.split()))
+        self._left = None if left is None else _ranges_of(left)
         self._lengths = tuple(None if word == _UNKNOWN else int(word) for word in state_dict["lengths"].split())
         self._assignment = None
         if self.shares is not None:
@@ -200,6 +209,16 @@ class ElasticStream(IterableDataset[Any]):
         made = self._assignment = SharedAssignment(ranges, rows, max(1, workers), drop_last or self.drop_last)
         self._consumed = made.nothing_consumed()
         return made
+
+    def assign_again(self, lanes: Lanes, rows: Rows, *, done: int) -> SharedAssignment:
+        """Return to an earlier assignment, of which so many steps are done."""
+        made = self._assignment = SharedAssignment(_ranges_of(lanes.ranges), rows, lanes.workers, lanes.drop_last)
+        self._consumed = Consumed((done,))
+        return made
+
+    def read(self, ranges: Ranges) -> Iterator[Any]:
+        """Read these records, in this process."""
+        return self._read(ranges)
 
     def record_step(self) -> None:
         """Record a step with measured shares."""
@@ -304,6 +323,11 @@ class StreamLoader(DataLoader[Any]):
         rows, changes = shares.rows((self.batch_size or 1) * size, size), shares.changes
         assignment = stream.assign_shares(rows, self.num_workers, drop_last=self.drop_last)
         shares.report(rows, rank)
+        recorder, world = stream.recorder, None
+        if recorder is not None:
+            ranges = _ranges_as_text(assignment.ranges)
+            lanes = Lanes(stream.epoch, ranges, assignment.workers, assignment.drop_last)
+            world = recorder.world(stream, rows=rows, lanes=lanes)
         batches = self._of_shares(rows[rank]) if assignment.steps else iter(())
         for number in range(assignment.steps):
             parts = assignment.rows_in(number)
@@ -314,13 +338,46 @@ class StreamLoader(DataLoader[Any]):
                 length=length,
                 rows=parts[rank],
                 record=stream.record_step,
+                recorded=None if recorder is None or world is None else recorder.step(world, at=number),
                 shares=shares if parts == rows else None,
             )
             yield step
             step.demand_done("ElasticStream.steps")
+            if recorder is not None:
+                recorder.settle()
             if shares.changes != changes:
                 return True
         return False
+
+    def again(self, recorder: Recorder) -> Iterator[Step]:
+        """Yield the lost steps of this epoch, as the world that did them had assigned their records."""
+        stream, present = self.dataset, self.dataset.world()[0]
+        while deals := recorder.lost(stream, 1):
+            [deal] = deals
+            world, number = deal.run.world, deal.run.at
+            if world.lanes is None or world.rows is None or world.lanes.epoch != stream.epoch:
+                return
+            assignment = stream.assign_again(world.lanes, world.rows, done=number)
+            parts = assignment.rows_in(number)
+            length = sum(parts)
+            weights = [world.size * parts[rank] / length * deal.factor for rank in deal.parts]
+            ranks = deal.parts or (present % world.size,)  # all take part in the reductions
+            step = Step(
+                self._read_again([assignment.ranges_in(number, rank) for rank in ranks]),
+                weights or [0.0],
+                length=length,
+                rows=sum(parts[rank] for rank in deal.parts),
+                record=stream.record_step,
+                recorded=recorder.again(deal, range(len(ranks))),
+            )
+            yield step
+            step.demand_done("ElasticStream.steps")
+            recorder.settle()
+
+    def _read_again(self, parts: Sequence[Ranges]) -> Iterator[Any]:
+        """Read each part as a batch, in this process: a loader has one size for ever."""
+        for ranges in parts:
+            yield self.collate_fn(list(self.dataset.read(ranges)))
 
     def _of_shares(self, rows: int) -> Iterator[Any]:
         """Begin to read the present assignment, in batches of ``rows`` records. A loader has one size for ever."""
@@ -390,6 +447,14 @@ def _as_text(lengths: tuple[int | None, ...]) -> str:
 def fingerprint(shards: Sequence[str]) -> str:
     """Hash the shards' names, in their order."""
     return hashlib.blake2b("\0".join(map(str, shards)).encode(), digest_size=16).hexdigest()
+
+
+def _ranges_as_text(ranges: Ranges) -> str:
+    return " ".join(f"{shard}:{start}-{stop}" for shard, start, stop in ranges)
+
+
+def _ranges_of(text: str) -> Ranges:
+    return tuple(map(_range, text.split()))
 
 
 def _range(word: str) -> Range:

@@ -77,6 +77,16 @@ def seed_newcomer(lineage: int, generation: int, rank: int) -> int:
     return seed
 
 
+def seed(number: int) -> None:
+    """Seed every generator of :func:`capture`, except TensorFlow's, with a number of 64 bits. It takes some 20 µs."""
+    random.seed(number)
+    torch.default_generator.manual_seed(number)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed_all(number)  # else torch.manual_seed would note the whole stack, for later
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(number & 0xFFFFFFFF)
+
+
 def _tensor(state: bytes) -> torch.Tensor:
     return torch.frombuffer(bytearray(state), dtype=torch.uint8)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -28,10 +28,14 @@ from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.commits.memory_limits import memory_warning
 from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.data import shares
+from hvd_elastic_ext.worker.data.sampler import ElasticSampler
+from hvd_elastic_ext.worker.data.stream import ElasticStream
 from hvd_elastic_ext.worker.optim.averaging import accumulating
 from hvd_elastic_ext.worker.parts import Part, rng
+from hvd_elastic_ext.worker.parts.torch_parts import GeneratorPart, ModelPart
 from hvd_elastic_ext.worker.process.link import Status
 from hvd_elastic_ext.worker.process.steps import StepCount
+from hvd_elastic_ext.worker.replay.recorder import Recorder
 from hvd_elastic_ext.worker.state import user_files
 from hvd_elastic_ext.worker.state.contents import Difference, Inventory, Written
 from hvd_elastic_ext.worker.state.importing import Importing, Names, Source, named
@@ -69,6 +73,9 @@ class WorkerSettings:
     verify: bool = False
     """Whether to compare all shared state after every sync, by a hash (``HVD_ELASTIC_VERIFY=1``)."""
 
+    replay: bool = False
+    """Whether lost steps are executed again as they were (``HVD_ELASTIC_REPLAY=1``)."""
+
     last_commit: bool = False
     """Whether checkpoints are made, so that the end of training must be committed (``HVD_ELASTIC_LAST_COMMIT=1``)."""
 
@@ -83,6 +90,7 @@ class WorkerSettings:
             incarnation=_number("HVD_ELASTIC_INCARNATION", environ.get("HVD_ELASTIC_INCARNATION") or "0"),
             local_size=_local_size(environ),
             verify=environ.get("HVD_ELASTIC_VERIFY", "") not in ("", "0"),
+            replay=environ.get("HVD_ELASTIC_REPLAY") == "1",
             last_commit=environ.get("HVD_ELASTIC_LAST_COMMIT") == "1",
         )
 
@@ -112,6 +120,30 @@ def _local_size(environ: Mapping[str, str]) -> int:
 
 WORTH_PREPARING: Final = 16 << 20
 """Bytes of a commit from which its memory is allocated in advance."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Repeated:
+    """What of a State is needed to do lost steps again."""
+
+    inventory: Inventory
+    count: StepCount
+
+    def optimizers(self) -> Mapping[str, Any]:
+        return self.inventory.optimizers()
+
+    def models(self) -> Sequence[torch.nn.Module]:
+        return list(self.inventory.values_of(ModelPart).values())
+
+    def samplers(self) -> Mapping[str, Any]:
+        parts = self.inventory.parts.items()
+        return {name: part.value for name, part in parts if isinstance(part.value, ElasticSampler | ElasticStream)}
+
+    def generators(self) -> Sequence[torch.Generator]:
+        return list(self.inventory.values_of(GeneratorPart).values())
+
+    def steps(self) -> int:
+        return self.count.done
 
 
 class Keeper:
@@ -182,6 +214,10 @@ class Keeper:
         self._without_own = False
         """Whether the last commit came from another slot, and so has no part of this rank's own."""
         self._inherited = False
+        self._recorder = (
+            Recorder(_Repeated(inventory, self._steps), replayed=self._replayed) if settings.replay else None
+        )
+        """Notes the steps since the last commit, under ``run --replay``."""
         self._start()
 
     @property
@@ -209,6 +245,8 @@ class Keeper:
             # Without a step of an optimizer, only the user can have changed them.
             self._by_hand = self._by_hand or self._mark.firm_differs(written, lambda: self._last().views)
         self._take(self._next_identity(), written)
+        if self._recorder is not None:
+            self._recorder.committed()
         self.schedule.made(began)
         if self._held is not None:
             saves = self._checkpoint is not None and self._held.is_requested and self._comms.rank() == 0
@@ -244,6 +282,8 @@ class Keeper:
         self._rehearsal.end()
         self._steps.look(tell=False)
         lost = self._steps.done - self._put_back_last()
+        if self._recorder is not None:
+            self._recorder.rolled_back(world_lost=world_lost)
         self.schedule.left_out = 0
         if world_lost:
             self._stopping.leave()
@@ -312,6 +352,8 @@ class Keeper:
         return within and self._stopping.may_wait(step=self._steps.done)
 
     def _stepped(self) -> None:
+        if self._recorder is not None:
+            self._recorder.stepped()
         self._note_step()
         self._count_a_missed_deadline()
         self._stopping.stepped()
@@ -327,6 +369,10 @@ class Keeper:
         self._stopping.counted(steps)
         self._count_a_missed_deadline()
         self._report_step()
+
+    def _replayed(self, steps: int, former: int) -> None:
+        if self._comms.rank() == 0:
+            self._record("replayed", steps=steps, former=former)
 
     def _note_step(self) -> None:
         self._status.step = self._steps.done
@@ -370,10 +416,14 @@ class Keeper:
         self._generation = election.generation
         # Processes of different launchers must give their commits the same identity.
         self._incarnation = max(candidate.incarnation for candidate in candidates)
+        if self._recorder is not None and candidates[self._comms.rank()].identity != candidates[election.root].identity:
+            self._recorder.forget()  # its notes are about steps after an older commit
         self._follow(election, candidates)
         self._by_hand = False
         if self._settings.verify:
             self._verify(election)
+        if self._recorder is not None:
+            self._recorder.enter(self._comms, generation=self._generation, root=election.root)
         self._stopping.enter()
         self._synced(election, candidates)
 
@@ -420,6 +470,8 @@ class Keeper:
 
     def _inherit(self, *, handed_over: bool = False) -> None:
         """Continue from the commit of an earlier process of this slot, or of another slot."""
+        if self._recorder is not None:
+            self._recorder.forget()
         record = self._buffer.record
         self._without_own = record is not None and not record.local
         try:
@@ -564,6 +616,8 @@ class Keeper:
     def ended(self) -> None:
         """Note the end of training. Another training may use its optimizer, so later steps start no reduction."""
         self._stopping.drop()
+        if self._recorder is not None:
+            self._recorder.ended()
 
     # Calls
 

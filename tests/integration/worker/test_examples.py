@@ -24,6 +24,7 @@ OPTIONS = {
     "05-stream": [],
     "06-converted": ["--checkpoint-every", "auto"],
     "09-unlike-hosts": [],
+    "12-replay": ["--replay"],
 }
 """What the launcher is told for each. 01-digits has tests of its own, 04-lightning and 10-spares have one below, and
 08-tensorflow1 one in ``with_tensorflow``."""
@@ -61,6 +62,8 @@ def test_an_example_trains_to_its_end_though_a_worker_is_killed(tmp_path: Path, 
     assert len(losses) >= 6
     assert losses[-1] < losses[0] / 2
     assert re.search(r"epoch 6/6 .* 1 workers", job.output)
+    if name == "12-replay":
+        assert "lost steps executed again as they were: " in job.output
     if name == "06-converted":  # rank 0 may have been the one that was killed
         log = (tmp_path / "log.jsonl").read_text().splitlines()
         assert [json.loads(line)["epoch"] for line in log] == [1, 2, 3, 4, 5, 6]

@@ -192,6 +192,7 @@ def test_run_takes_every_option_that_a_recommendation_may_have(tmp_path: Path) -
         "spares": "10%",
         "autoscale": "efficiency",
         "restart_from_scratch": True,
+        "replay": True,
     }
     assert values.keys() == set(options.RUN)
     best = tmp_path / "best.yaml"

@@ -159,3 +159,8 @@ def test_a_spare_saves_a_world_and_its_time_has_a_name() -> None:
     assert none.slot_seconds["spare"] == 0.0
     assert spare.slot_seconds["spare"] == pytest.approx(2 * (1000 - 25), rel=0.05)
     assert sum(spare.slot_seconds.values()) == pytest.approx(sum(none.slot_seconds.values()))
+
+
+def test_lost_steps_that_are_executed_again_as_they_were_take_the_time_of_any_others() -> None:
+    text = UP + "1000.5,b,down,,\n2000,a,crash,,\n"
+    assert played(text, min_num_proc=1, replay=True) == played(text, min_num_proc=1)

@@ -76,6 +76,7 @@ def settings(**changes: Any) -> RunSettings:
         ({"engine": "mpirun", "spares": SpareLimits(percent=1)}, "--engine mpirun and --spares: each of its worlds"),
         ({"engine": "torchrun", "adopt": True}, "--engine torchrun and --adopt: only Horovod's scripts"),
         ({"engine": "torch", "adopt": True}, "--engine torch and --adopt: only Horovod's scripts"),
+        ({"engine": "mpirun", "replay": True}, "--engine mpirun and --replay: each of its worlds has new processes"),
         ({"engine": "mpirun", "rsh": "pod"}, "--engine mpirun starts its ranks over ssh"),
         ({"engine": "mpirun", "ssh_identity_file": "/a b"}, "Open MPI cannot take an option with a space"),
         ({"progress_timeout_s": 0.0}, "--progress-timeout is 0"),

@@ -1,0 +1,419 @@
+"""Notes what each step depends on, and lets a lost step run again as it was, also in a smaller world.
+
+The script's own loop executes it. :class:`~hvd_elastic_ext.worker.data.global_batches.GlobalBatches` gives a survivor
+its own micro-batches of that step, and then those of lost ranks. Before each rank's part the generators are seeded as
+that rank had them; gradients of the parts are added up apart from one another, as an allreduce does; buffers, such as
+those of batch normalisation, and generators end as they were after the survivor's own part. The optimizer's step, which
+the script calls next, averages the sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice, takewhile
+from typing import Any, Final, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from hvd_elastic_ext.core.errors import StateError, UsageError
+from hvd_elastic_ext.worker.comms import Comms
+from hvd_elastic_ext.worker.comms import horovod as with_horovod
+from hvd_elastic_ext.worker.optim.ddp import ElasticDDP
+from hvd_elastic_ext.worker.parts import rng
+from hvd_elastic_ext.worker.replay import notes
+from hvd_elastic_ext.worker.replay.notes import Deal, Lanes, Run, Runs, World
+
+_INT63: Final = (1 << 63) - 1
+
+
+class Contents(Protocol):
+    """What the recorder needs of a State."""
+
+    def optimizers(self) -> Mapping[str, Any]:
+        """Its optimizers, by name."""
+
+    def models(self) -> Sequence[nn.Module]:
+        """Its models."""
+
+    def samplers(self) -> Mapping[str, Any]:
+        """Its samplers and streams, by name."""
+
+    def generators(self) -> Sequence[torch.Generator]:
+        """Its random generators, which have the same states on all ranks."""
+
+    def steps(self) -> int:
+        """The steps that lead to its present content."""
+
+
+class Recorder:
+    """The notes of one State since its last commit, and the lost steps that are still to be done again.
+
+    ``replayed`` is called when the last of them is done, with their number and the size of the world that lost them.
+    """
+
+    def __init__(self, contents: Contents, *, replayed: Callable[[int, int], None]) -> None:
+        self._contents = contents
+        self._replayed = replayed
+        self._active = False
+        """Whether a training function runs with this State, in a world."""
+        self._seed: int | None = None
+        """From which the seeds of all steps are made; the same on all ranks, for the whole job."""
+        self._done: list[Run] = []
+        """The steps since the last commit."""
+        self._left: Runs = ()
+        """The steps that were lost, from the last commit on, without those that are done again."""
+        self._again = 0
+        """The steps that are done again since they were lost."""
+        self._places: dict[int, int] = {}
+        """This process's rank in each world, by its generation."""
+        self._parts: dict[int, tuple[int, ...]] = {}
+        """The ranks of earlier worlds, by generation, whose parts of a step this process takes."""
+        self._names: dict[int, str] = {}
+        """The names of samplers and streams in the State, by identity."""
+        self._buffers: list[Tensor] | None = None
+        """The buffers of the models as this rank had them at the last commit, if steps since then were lost."""
+        self._open: RecordedStep | None = None
+        self._generation, self._rank, self._size = 0, 0, 1
+        self._optimizers: list[Any] = []
+
+    # For what gives steps their samples
+
+    def lost(self, source: object, most: int) -> list[Deal]:
+        """Return the next steps that have to be done again, in order, and ``most`` at most: none after the first one
+        with other samples than those of ``source``."""
+        name = self._names[id(source)]
+        found = takewhile(lambda run: run.world.source == name, notes.each(self._left))
+        return [Deal(run, self._size, self._parts[run.world.generation]) for run in islice(found, most)]
+
+    def world(self, source: object, *, rows: tuple[int, ...] | None, lanes: Lanes | None = None) -> World:
+        """Return the present world, for steps with samples of ``source``. ``rows``: its shares; None: equal ones."""
+        return World(self._generation, self._size, rows, self._names[id(source)], lanes)
+
+    def step(self, world: World, *, at: int = 0) -> RecordedStep:
+        """Return the next step, of the present world. ``at``: its number in the assignment of a stream."""
+        return RecordedStep(self, Run(world, (), 1, at), None, (0,))
+
+    def again(self, deal: Deal, starts: Sequence[int]) -> RecordedStep:
+        """Return the next step, which was lost. ``starts``: the numbers of the first micro-batches of each part."""
+        return RecordedStep(self, deal.run, deal, starts)
+
+    def settle(self) -> None:
+        """Note the end of the step under way: the script asks for the next one."""
+        self._close()
+
+    # For the State
+
+    def stepped(self) -> None:
+        """Note that a step of the optimizer has ended. Raises :class:`UsageError` if its samples are not known."""
+        if not self._active:
+            return
+        if self._open is None:
+            raise UsageError(
+                "run --replay: this step took its samples from elsewhere than the steps of elastic.GlobalBatches or "
+                "ElasticStream, with its sampler or stream in the State, so it could not be done again as it was; "
+                "iterate over steps(loader), or leave out --replay"
+            )
+        self._open.stepped = True
+
+    def committed(self) -> None:
+        """Note a commit: what was done before it is not lost any more."""
+        self._close()
+        if self._done:
+            self._done, self._buffers = [], None
+
+    def rolled_back(self, *, world_lost: bool) -> None:
+        """Note that everything is as it was at the last commit. With ``world_lost``, what was done since then is to be
+        done again; without it, the script itself has dropped that."""
+        self._close(only_stepped=True)
+        done = [run for run in self._done if world_lost or run.world.generation != self._generation]
+        self._left, self._done, self._again = notes.joined([*done, *self._left]), [], 0
+        if world_lost and self._buffers is None:
+            self._buffers = [buffer.detach().clone() for buffer in self._live_buffers()]
+
+    def forget(self) -> None:
+        """Note that this process goes on from another commit than its own."""
+        if self._open is not None:
+            self._open.undo()
+        self._open, self._buffers = None, None
+        self._done, self._left = [], ()
+
+    def ended(self) -> None:
+        """Note the end of training."""
+        self._close()
+        self.forget()
+        self._active = False
+
+    def enter(self, comms: Comms, *, generation: int, root: int) -> None:
+        """Agree with the other ranks of a new world, which hold the same commit now, on what is to be done again.
+
+        ``root``: the rank that had this commit. Raises :data:`~hvd_elastic_ext.worker.comms.PeerLost` if a rank is lost
+        meanwhile, and :class:`UsageError` for a State whose steps cannot be done again.
+        """
+        self._optimizers = list(self._contents.optimizers().values())
+        self._demand_repeatable()
+        rank, size = comms.rank(), comms.size()
+        mine = notes.encode(self._left)
+        table = torch.zeros(size, 4, dtype=torch.int64)
+        first = torch.initial_seed() & _INT63 if self._seed is None else self._seed
+        table[rank] = torch.tensor([notes.count(self._left), len(mine), self._seed is not None, first])
+        comms.sum(table, name="replay.steps")
+        lengths, knows, seeds = table[:, 0].tolist(), table[:, 2].tolist(), table[:, 3].tolist()
+        from_rank = lengths.index(max(lengths))
+        left = self._sent(comms, mine, root=from_rank, length=int(table[from_rank, 1])) if max(lengths) else ()
+        parts = self._shared_out(comms, [run.world for run in left])
+        self._seed = seeds[knows.index(1) if 1 in knows else root]
+        self._left, self._parts = left, parts
+        self._generation, self._rank, self._size = generation, rank, size
+        self._places = {run.world.generation: self._places.get(run.world.generation, -1) for run in left}
+        self._places[generation] = rank
+        samplers = self._contents.samplers()
+        self._names = {id(sampler): name for name, sampler in samplers.items()}
+        for sampler in samplers.values():
+            sampler.recorder = self
+        if left and self._buffers is not None:
+            self._put_back(self._buffers)
+        self._active = True
+
+    # Inside
+
+    def _sent(self, comms: Comms, mine: bytes, *, root: int, length: int) -> Runs:
+        data = torch.zeros(length, dtype=torch.uint8)
+        if comms.rank() == root:
+            data = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
+        comms.broadcast(data, root=root, name="replay.notes")
+        try:
+            return notes.decode(data.numpy().tobytes())
+        except (ValueError, TypeError, LookupError) as error:
+            raise StateError(f"the notes of rank {root} about lost steps cannot be read: {error!r}") from error
+
+    def _shared_out(self, comms: Comms, worlds: Sequence[World]) -> dict[int, tuple[int, ...]]:
+        """Return which ranks of earlier worlds this process stands for, by generation."""
+        sizes = {world.generation: world.size for world in worlds}
+        if not sizes:
+            return {}
+        table = torch.zeros(comms.size(), len(sizes), dtype=torch.int64)
+        table[comms.rank()] = torch.tensor([self._places.get(generation, -1) + 1 for generation in sizes])
+        comms.sum(table, name="replay.places")
+        return {
+            generation: notes.deal([place - 1 if place else None for place in column], size)[comms.rank()]
+            for (generation, size), column in zip(sizes.items(), table.T.tolist(), strict=True)
+        }
+
+    def _demand_repeatable(self) -> None:
+        """Raise :class:`UsageError` for what averages otherwise than by the step of a wrapped optimizer."""
+        optimizers = self._contents.optimizers()
+        if not optimizers:
+            raise UsageError("run --replay needs an optimizer in the State: it repeats steps of that; leave it out")
+        for name, optimizer in optimizers.items():
+            if not isinstance(optimizer, torch.optim.Optimizer):
+                raise UsageError(
+                    f"run --replay: state.{name} ({type(optimizer).__name__}) is not an optimizer of torch, and only "
+                    "their steps are repeated; leave out --replay"
+                )
+            op = getattr(optimizer, "op", with_horovod.AVERAGE)
+            if not with_horovod.is_wrapped(optimizer):
+                raise UsageError(
+                    f"run --replay: state.{name} ({type(optimizer).__name__}) does not average gradients; wrap it by "
+                    "hvd.DistributedOptimizer or elastic.wrap, in place of DDP, or leave out --replay"
+                )
+            if op != with_horovod.AVERAGE:
+                raise UsageError(f"run --replay: state.{name} has another op than hvd.Average; leave out --replay")
+        for model in self._contents.models():
+            if isinstance(model, DistributedDataParallel | ElasticDDP):
+                raise UsageError(
+                    "run --replay: DDP averages in each backward pass, and a lost step has more of them on some ranks; "
+                    "give the model itself, and wrap the optimizer by elastic.wrap, or leave out --replay"
+                )
+            for path, module in model.named_modules():
+                if "SyncBatchNorm" in type(module).__name__:
+                    raise UsageError(
+                        f"run --replay: {path or 'the model'} is a {type(module).__name__}, whose forward passes need "
+                        "all ranks at once, and lost ones are gone; take BatchNorm, or leave out --replay"
+                    )
+
+    def begin(self, step: RecordedStep) -> None:
+        """Note that a step has begun."""
+        self._close()
+        self._open = step
+
+    def _close(self, *, only_stepped: bool = False) -> None:
+        """Note the end of the step under way, if it has ended; then its samples are consumed. ``only_stepped``: only
+        a step of the optimizer counts."""
+        step, self._open = self._open, None
+        if step is None:
+            return
+        step.undo()
+        if not (step.stepped or (step.done and not only_stepped)):
+            return
+        notes.add(self._done, replace(step.run, rates=step.rates))
+        if step.deal is None:
+            return
+        self._left, self._again = notes.without_first(self._left), self._again + 1
+        if not self._left:
+            self._replayed(self._again, step.run.world.size)
+            self._again = 0
+
+    def seed(self, rank: int) -> None:
+        """Seed the generators for a rank's part of the present step."""
+        assert self._seed is not None
+        rng.seed(notes.seed(self._seed, step=self._contents.steps(), rank=rank))
+
+    @property
+    def rank(self) -> int:
+        """This process's rank in the present world."""
+        return self._rank
+
+    @property
+    def optimizers(self) -> Sequence[Any]:
+        """The optimizers of the State."""
+        return self._optimizers
+
+    def groups(self) -> list[dict[str, Any]]:
+        """The parameter groups of all optimizers."""
+        return [group for optimizer in self._optimizers for group in optimizer.param_groups]
+
+    def keep(self) -> Callable[[], None]:
+        """Return a function that returns generators and buffers to what they are now."""
+        states, buffers = rng.capture(), [buffer.detach().clone() for buffer in self._live_buffers()]
+        own = self.keep_generators()
+
+        def back() -> None:
+            rng.restore(states)
+            own()
+            self._put_back(buffers)
+
+        return back
+
+    def keep_generators(self) -> Callable[[], None]:
+        """The same for the generators in the State only."""
+        states = [(generator, generator.get_state()) for generator in self._contents.generators()]
+
+        def back() -> None:
+            for generator, state in states:
+                generator.set_state(state)
+
+        return back
+
+    def _live_buffers(self) -> list[Tensor]:
+        return [buffer for model in self._contents.models() for buffer in model.buffers()]
+
+    def _put_back(self, buffers: Sequence[Tensor]) -> None:
+        with torch.no_grad():
+            for live, kept in zip(self._live_buffers(), buffers, strict=True):
+                live.copy_(kept)
+
+
+class RecordedStep:
+    """One step: of this rank alone, or a lost one with the parts of several ranks."""
+
+    def __init__(self, recorder: Recorder, run: Run, deal: Deal | None, starts: Sequence[int]) -> None:
+        self.run = run
+        self.deal = deal
+        self.done = False
+        """Whether all its micro-batches were used."""
+        self.stepped = False
+        """Whether the optimizer has stepped since it began."""
+        self.rates: tuple[float, ...] = ()
+        self._recorder = recorder
+        self._starts = starts
+        self._undo: list[Callable[[], None]] = []
+        self._sums: dict[Tensor, Tensor] = {}
+        """The gradients of the parts that are done, by parameter, if there are several."""
+        self._at_begin: Callable[[], None] = _nothing
+        """Returns generators in the State to what they were when the step began: all ranks begin with the same ones."""
+        self._own: Callable[[], None] | None = None
+        """Returns generators and buffers to what they were after this rank's own part."""
+
+    def before(self, number: int) -> None:
+        """Note that the micro-batch of this number is taken next."""
+        if number == 0:
+            self._recorder.begin(self)
+            if self.deal is not None:
+                self._reduce_nothing_within()
+                self._at_begin = self._recorder.keep_generators()
+        if number in self._starts:
+            self._begin_part(self._starts.index(number))
+
+    def end(self) -> None:
+        """Note that all micro-batches were used, and the optimizer steps next."""
+        if self._sums:
+            self._add_up()
+            for parameter, total in self._sums.items():
+                parameter.grad = total
+            self._sums = {}
+        if self._own is not None:
+            self._own()
+        self._take_rates()
+        self.done = True
+
+    def undo(self) -> None:
+        """Return what the step has changed for its time only."""
+        for back in self._undo:
+            back()
+        self._undo = []
+
+    def _begin_part(self, index: int) -> None:
+        parts = (self._recorder.rank,) if self.deal is None else self.deal.parts
+        if index == len(parts) == 0 or index == 1:
+            self._own = self._recorder.keep()  # what follows is the part of another rank, or of none
+        if index:
+            self._add_up()
+            self._at_begin()
+        self._recorder.seed(parts[index] if parts else self._recorder.rank)
+
+    def _add_up(self) -> None:
+        """Take the gradients of a part away, and add them to those of the parts before.
+
+        An allreduce adds up one sum of each rank. A gradient that all micro-batches add to has other bits.
+        """
+        with torch.no_grad():
+            for group in self._recorder.groups():
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        before = self._sums.get(parameter)
+                        self._sums[parameter] = parameter.grad if before is None else before.add_(parameter.grad)
+                        parameter.grad = None
+
+    def _reduce_nothing_within(self) -> None:
+        """Let the optimizers average in their steps, and not after as many backward passes as usual."""
+        for optimizer in self._recorder.optimizers:
+            set_passes = optimizer.set_backward_passes_per_step
+            usual = optimizer.backward_passes_per_step
+            self._undo.append(lambda set_passes=set_passes, usual=usual: set_passes(usual))  # type: ignore[misc]
+            set_passes(_INT63 >> 32)
+
+    def _take_rates(self) -> None:
+        """Note the learning rates, or take those that the step had, until the optimizer has stepped."""
+        groups = [group for group in self._recorder.groups() if "lr" in group]
+        present = tuple([float(group["lr"]) for group in groups])
+        self.rates = present if self.deal is None else self.run.rates
+        if self.rates == present or len(self.rates) != len(present):
+            return
+        for group, rate in zip(groups, self.rates, strict=True):
+            _set_rate(group, rate)
+
+        waiting = [None]
+
+        def back(*_: Any) -> None:
+            while waiting:
+                waiting.pop()
+                for group, rate in zip(groups, present, strict=True):
+                    _set_rate(group, rate)
+
+        # A scheduler may follow the step: it must not find the rates of another world.
+        hook = self._recorder.optimizers[-1].register_step_post_hook(back)
+        self._undo += [back, hook.remove]
+
+
+def _nothing() -> None:
+    """Return nothing to what it was."""
+
+
+def _set_rate(group: dict[str, Any], rate: float) -> None:
+    if isinstance(group["lr"], Tensor):
+        group["lr"].fill_(rate)
+    else:
+        group["lr"] = rate
