@@ -173,7 +173,8 @@ def test_how_a_job_ended_and_which_hosts_were_blocked_is_known_afterwards(
 
 PRESENT = {
     "run": "r", "journal": "/j/journal.jsonl", "output": None, "state": "trains", "generation": 1, "size": 3,
-    "shares": [0.5, 0.25, 0.25], "spares": 1, "step": 250, "steps_per_s": 9.5, "checkpoint": {"path": "/ck/000059", "step": 240},
+    "shares": [0.5, 0.25, 0.25], "spares": 1, "step": 250, "steps_per_s": 9.5,
+    "checkpoint": {"path": "/ck/000059", "step": 240},
     "wait": {"what": "for hosts", "left_s": 3.5, "then": "the job fails"},
 }  # fmt: skip
 
