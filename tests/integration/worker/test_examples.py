@@ -63,7 +63,8 @@ def test_an_example_trains_to_its_end_though_a_worker_is_killed(tmp_path: Path, 
     assert losses[-1] < losses[0] / 2
     assert re.search(r"epoch 6/6 .* 1 workers", job.output)
     if name == "12-replay":
-        assert "lost steps executed again as they were: " in job.output
+        lost = re.search(r"steps lost: [1-9]", job.output)  # none, if the kill came right after a commit
+        assert bool(lost) == ("lost steps executed again as they were: " in job.output)
     if name == "06-converted":  # rank 0 may have been the one that was killed
         log = (tmp_path / "log.jsonl").read_text().splitlines()
         assert [json.loads(line)["epoch"] for line in log] == [1, 2, 3, 4, 5, 6]
