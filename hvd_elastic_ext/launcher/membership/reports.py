@@ -177,7 +177,7 @@ _RESERVED_FIELDS: Final = frozenset({"t", "mono", "at_mono", "generation", "even
 _OF_PROCESSES: Final = frozenset(
     (
         *("stepped", "committed", "synced", "rolled_back", "inherited", "call_skipped"),
-        *("deadline_missed", "memory", "not_sealed", "shares", "trains_alone"),
+        *("averaged", "deadline_missed", "memory", "not_sealed", "shares", "trains_alone"),
     )
 )
 """Events that processes may send. Other events have known fields, on which lines and reports rely."""

@@ -165,6 +165,11 @@ class GlobalBatches(Sampler[list[int]]):
         """
         if getattr(loader, "batch_sampler", None) is not self:
             raise UsageError("GlobalBatches.steps: this loader was not made with batch_sampler=these batches")
+        if self.sampler.round is not None:
+            raise UsageError(
+                "GlobalBatches: between two averages each rank steps alone, so no step has a global batch; give "
+                "DataLoader(dataset, batch_size=…, sampler=sampler) with elastic.LocalSGD and elastic.DiLoCo"
+            )
         self.sampler.assign()
         self.sampler.begin_loop(nothing_left=not self._plans())
         # What the loader has fetched ahead for earlier shares is dropped: it does not count as consumed.

@@ -386,7 +386,9 @@ def _run_fn(horovods: Callable[..., Any], func: Callable[..., Any], reset: Calla
         if isinstance(updates, HostUpdates) and updates.pending and not takes_numbered_updates(state):
             updates.notify_stock_state(state)  # a reset drops the updates that came meanwhile
         try:
-            return func(state, *args, **kwargs)
+            value = func(state, *args, **kwargs)
+            getattr(state, "_finish_rounds", lambda: None)()
+            return value
         except Exception as error:
             if not error_report.names_lost_collective(error):
                 raise

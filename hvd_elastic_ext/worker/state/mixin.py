@@ -108,6 +108,14 @@ class StateMethods:
         """Receive a notice, on Horovod's notification thread. Times are not compared, so no notice is too old."""
         self._keeper.inbox.put()
 
+    def _finish_rounds(self) -> None:
+        """Average what is left when the training function has returned, where ranks train alone between averages.
+
+        Loops call this. Raises the interrupts of :meth:`check_host_updates`, and of a lost peer.
+        """
+        if self._keeper.finish_rounds():
+            raise HostsUpdatedInterrupt(skip_sync=False)
+
     def ended(self) -> None:
         """Note the end of the training function, by a return or an error. Our loop calls this."""
         self._keeper.ended()

@@ -23,6 +23,7 @@ OPTIONS = {
     "05-stream": [],
     "06-converted": ["--checkpoint-every", "auto"],
     "09-unlike-hosts": [],
+    "11-averaging": [],
 }
 """What the launcher is told for each. 01-digits has tests of its own, 04-lightning one below, and 08-tensorflow1 one in
 ``with_tensorflow``."""
