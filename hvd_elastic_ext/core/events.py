@@ -723,8 +723,8 @@ EVENTS: Final[Mapping[str, EventKind]] = {
         EventKind(
             "averaged",
             "ranks that train alone have averaged their weights",
-            "weights (what each rank has contributed: samples, or steps if none counts them), stop (whether the world ends "
-            "with it), step, rank, size, call, host",
+            "weights (what each rank has contributed: samples, or steps if none counts them), stop (whether the world "
+            "ends with it), step, rank, size, call, host",
             hosts=(),
             row=_never,
         ),

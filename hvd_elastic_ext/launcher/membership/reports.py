@@ -61,6 +61,7 @@ def take_heartbeat(worker: Worker, beat: Mapping[str, Any], at: float) -> None:
         worker.observed = observed
     worker.every, worker.commit_s, worker.call_s = every, commit_s, call_s
     worker.share = _share(beat.get("share"))
+    worker.averages = beat.get("averages") is True
 
 
 def _measure(worker: Worker, stepped: tuple[int, float]) -> None:

@@ -661,6 +661,7 @@ class Keeper:
         calls = self._calls
         if calls is None:
             return
+        self._status.averages = self._rounds is not None
         continues = 0 < self._trained == calls.number - 1
         if self._rounds is not None:
             self._rounds.over = False

@@ -14,9 +14,14 @@ from hvd_elastic_ext.worker.stock import HorovodInternalError
 from tests.unit.worker.lockstep import in_lockstep
 
 
-def a_model(seed=0):
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+def a_model():
+    """The same one each time, whatever other threads draw meanwhile."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) / 2)
+    return model
 
 
 def a_batch(rank, step):
