@@ -5,7 +5,7 @@
 Four ranks train in one process, each with a model of its own, so that it takes minutes on two cores. All figures of a
 row are for the same number of samples. *Lost*: after so many steps one rank is lost, with all since the last average,
 and another begins with that average and a new optimizer. Beside them: synchronous training, in which a loss takes back
-one step.
+one step. Each row has its best learning rate of :data:`RATES`, by one run with a seed of its own.
 
 Tasks: the handwritten digits of scikit-learn, and the next character of the texts of Python's ``help()``
 (``pydoc_data/topics.py``).
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import pydoc_data.topics
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from statistics import mean
 from typing import Final, NamedTuple
 
@@ -33,6 +34,9 @@ BATCH: Final = 16
 """Samples of a rank in a step."""
 LOST_EVERY: Final = 96
 """Steps from one loss to the next: thirty seconds with steps of 0.3 s."""
+RATES: Final = (0.002, 0.004, 0.008)
+"""Learning rates of Adam."""
+TUNING_SEED: Final = 1000
 CONTEXT: Final = 12
 """Characters from which the next one is guessed."""
 TEXT: Final = 120_000
@@ -57,7 +61,6 @@ class Task(NamedTuple):
     """What is trained: how a model is made, inputs and labels to train with and to test with."""
 
     model: Callable[[], nn.Module]
-    lr: float
     train: tuple[Tensor, Tensor]
     test: tuple[Tensor, Tensor]
 
@@ -72,7 +75,7 @@ def digits() -> Task:
     def model() -> nn.Module:
         return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 
-    return Task(model, 2e-3, (inputs[train], labels[train]), (inputs[test], labels[test]))
+    return Task(model, (inputs[train], labels[train]), (inputs[test], labels[test]))
 
 
 def characters() -> Task:
@@ -93,7 +96,7 @@ def characters() -> Task:
             nn.Linear(96, len(known)),
         )
 
-    return Task(model, 2e-3, (windows[:cut, :-1], windows[:cut, -1]), (test[:, :-1], test[:, -1]))
+    return Task(model, (windows[:cut, :-1], windows[:cut, -1]), (test[:, :-1], test[:, -1]))
 
 
 TASKS: Final = {"digits": digits, "characters": characters}
@@ -102,10 +105,10 @@ TASKS: Final = {"digits": digits, "characters": characters}
 class Rank:
     """One rank: a model, its optimizer, and what averages them."""
 
-    def __init__(self, task: Task, kind: str, every: int, seed: int) -> None:
+    def __init__(self, task: Task, kind: str, every: int, seed: int, lr: float = RATES[0]) -> None:
         torch.manual_seed(seed)
         self.model = task.model()
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=task.lr)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=lr)
         self.averaging: Averager = LocalSGD(self.optimizer, every=every)
         if kind == "DiLoCo":
             outer = torch.optim.SGD(self.model.parameters(), lr=0.7, momentum=0.9, nesterov=True)
@@ -140,18 +143,18 @@ def tested(model: nn.Module, task: Task) -> float:
         return F.cross_entropy(model(task.test[0]), task.test[1]).item()
 
 
-def synchronous(task: Task, steps: int, seed: int) -> float:
+def synchronous(task: Task, steps: int, seed: int, lr: float) -> float:
     """Train with averages of gradients in each step. A roll-back repeats a step, and so changes nothing here."""
-    rank = Rank(task, "LocalSGD", 1, seed)
+    rank = Rank(task, "LocalSGD", 1, seed, lr)
     for given in batches(task, steps, seed):
         rank.gradients(torch.cat([inputs for inputs, _ in given]), torch.cat([labels for _, labels in given]))
         rank.optimizer.step()
     return tested(rank.model, task)
 
 
-def averaged(task: Task, steps: int, seed: int, *, kind: str, every: int, losses: bool) -> float:
+def averaged(task: Task, steps: int, seed: int, lr: float, *, kind: str, every: int, losses: bool) -> float:
     """Train with averages every so many steps."""
-    ranks = [Rank(task, kind, every, seed) for _ in range(RANKS)]
+    ranks = [Rank(task, kind, every, seed, lr) for _ in range(RANKS)]
     outer = [parameter.detach().clone() for parameter in ranks[0].model.parameters()]
     done = [0] * RANKS
     for number, given in enumerate(batches(task, steps, seed), start=1):
@@ -161,7 +164,7 @@ def averaged(task: Task, steps: int, seed: int, *, kind: str, every: int, losses
             done[place] += 1
         if losses and number % LOST_EVERY == LOST_EVERY // 2 + 1 and number % every:
             lost = number // LOST_EVERY % RANKS
-            newcomer = Rank(task, kind, every, seed)
+            newcomer = Rank(task, kind, every, seed, lr)
             newcomer.begin_with(ranks[(lost + 1) % RANKS], weights=outer)
             ranks[lost], done[lost] = newcomer, 0
         if number % every == 0 or number == steps:
@@ -189,6 +192,11 @@ def bytes_a_step(task: Task, every: int) -> tuple[float, float]:
     return (sent.bytes + table) / every, float(each.bytes)
 
 
+def best_rate(train: Callable[[int, float], float]) -> float:
+    """The learning rate with the smallest loss. ``train``: by seed and rate."""
+    return min(RATES, key=lambda lr: train(TUNING_SEED, lr))
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -200,21 +208,21 @@ def main() -> None:
     torch.set_num_threads(1)
     for name in args.tasks:
         task = TASKS[name]()
-        base = [synchronous(task, args.rank_steps, seed) for seed in range(args.seeds)]
-        print(f"\n{name}, {args.rank_steps * RANKS * BATCH} samples, synchronous: {mean(base):.4f}\n")
-        print("| | bytes a step | none lost | one lost every 96 steps |\n|---|---|---|---|")
+        steps = args.rank_steps
+        rate = best_rate(partial(synchronous, task, steps))
+        base = [synchronous(task, steps, seed, rate) for seed in range(args.seeds)]
+        print(f"\n{name}, {steps * RANKS * BATCH} samples, synchronous: {mean(base):.4f} (rate {rate:g})\n")
+        print("| | rate | bytes a step | none lost | one lost every 96 steps |\n|---|---|---|---|---|", flush=True)
         for kind in ("LocalSGD", "DiLoCo"):
             for every in args.every:
-                cells = []
+                train = partial(averaged, task, steps, kind=kind, every=every)
+                rate, cells = best_rate(partial(train, losses=False)), []
                 for losses in (False, True):
-                    found = [
-                        averaged(task, args.rank_steps, seed, kind=kind, every=every, losses=losses)
-                        for seed in range(args.seeds)
-                    ]
+                    found = [train(seed, rate, losses=losses) for seed in range(args.seeds)]
                     cells.append(f"{mean(found):.4f} ({mean(found) / mean(base) - 1:+.1%})")
                 ours, theirs = bytes_a_step(task, every)
                 share = f"{ours:.0f} (1/{theirs / ours:.1f})"
-                print(f"| {kind}, H = {every} | {share} | {cells[0]} | {cells[1]} |", flush=True)
+                print(f"| {kind}, H = {every} | {rate:g} | {share} | {cells[0]} | {cells[1]} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -61,6 +61,8 @@ class AveragingPart(Part):
         self.value.demand_alone()
         self.value.buffers = self._buffers
         name = next(name for name, part in parts.items() if part is self)
+        if "" in parts:
+            raise StateError(f"state.{name}: {type(self.value).__name__} needs elastic.TorchState, not ElasticMixin")
         for other, part in list(parts.items()):
             self._demand_fit(name, other, part)
             if isinstance(part, OptimizerPart) and part.value is self.value.inner:

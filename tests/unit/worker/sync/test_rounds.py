@@ -260,6 +260,16 @@ def a_state(**others):
     return Inventory(given, parts, names=[], part_for=lambda value: choose.part_for(value, names))
 
 
+class User:
+    """What the part of a mixin keeps: it has the empty name."""
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
 def test_what_cannot_be_averaged_is_refused_in_one_line():
     net = nn.Linear(2, 1)
     other = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -270,6 +280,7 @@ def test_what_cannot_be_averaged_is_refused_in_one_line():
         ({"model": net}, "parameters that are in no model"),
         ({"stream": ElasticStream(["a"], lambda shard: [1], lengths=[1])}, "is an ElasticStream"),
         ({"sampler": StockSampler.__new__(StockSampler)}, "Horovod's sampler"),
+        ({"": User()}, "needs elastic.TorchState"),
         ({"again": LocalSGD(other, every=2)}, "both average"),
     ):
         if isinstance(others.get("sampler"), StockSampler):
