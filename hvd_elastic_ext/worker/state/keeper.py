@@ -327,6 +327,7 @@ class Keeper:
         self._steps.between()
         average = rounds.average(step=self._steps.done, stop=stop, finished=finished)
         self._steps.done = average.step
+        self.schedule.due()  # so that the launcher knows how often there is a commit
         rounds.sealing = True
         try:
             self.seal()
@@ -352,6 +353,11 @@ class Keeper:
                 self._stopping.wait_for_all()
                 self._stopping.leave()
                 return True
+
+    @property
+    def commits_averages(self) -> bool:
+        """Whether a call of ``commit()`` commits only by an average, if that is due."""
+        return self._trains_alone
 
     @property
     def _trains_alone(self) -> bool:

@@ -61,10 +61,13 @@ class StateMethods:
         """Commit everything to memory, and look for host updates.
 
         If commits cost more time than they save, the launcher may let only every n-th call commit
-        (``--commit-every``). These are the same calls on all ranks; the other calls only look.
+        (``--commit-every``). These are the same calls on all ranks; the other calls only look. Where ranks train alone
+        between averages, a call averages if that is due, and commits the average.
         """
         self._keeper.commit_called()
-        if self._keeper.schedule.due():
+        if self._keeper.commits_averages:
+            self.check_host_updates()
+        elif self._keeper.schedule.due():
             super().commit()  # type: ignore[misc]
             self._keeper.agree_on_shares()
         else:

@@ -243,6 +243,13 @@ def test_a_process_that_goes_back_by_itself_gets_the_last_average():
     assert len(list(process.sampler)) == 96 - 8
 
 
+def test_only_an_average_counts_as_a_commit_for_the_launcher_which_names_commits_in_advance() -> None:
+    processes, calls = [Process(local_sgd(4))], []
+    processes[0]._keeper.schedule.due = lambda: calls.append(processes[0].step) or True
+    a_world(processes, lambda process: process.train(11))
+    assert calls == [4, 8]
+
+
 def test_fingerprints_are_those_of_the_last_average():
     processes = [Process(local_sgd(4)) for _ in range(2)]
     seen = a_world(processes, lambda process: [process.train(6), process.fingerprint(), process.weights])
