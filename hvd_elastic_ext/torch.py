@@ -23,6 +23,7 @@ from hvd_elastic_ext.worker.data.stream import ElasticStream
 from hvd_elastic_ext.worker.optim.averaging import wrap
 from hvd_elastic_ext.worker.optim.ddp import ddp
 from hvd_elastic_ext.worker.optim.learning_rate import ScaledLearningRate
+from hvd_elastic_ext.worker.optim.local_sgd import DiLoCo, LocalSGD
 from hvd_elastic_ext.worker.patches import horovod_hook
 from hvd_elastic_ext.worker.state.arguments import check_names
 from hvd_elastic_ext.worker.state.mixin import NOT_GIVEN, ElasticMixin, KeywordState
@@ -40,11 +41,13 @@ from hvd_elastic_ext.worker.state.user_files import Checkpoint
 __all__ = [
     "Checkpoint",
     "DataError",
+    "DiLoCo",
     "ElasticError",
     "ElasticMixin",
     "ElasticSampler",
     "ElasticStream",
     "GlobalBatches",
+    "LocalSGD",
     "ScaledLearningRate",
     "StateError",
     "TorchState",

@@ -731,6 +731,14 @@ EVENTS: Final[Mapping[str, EventKind]] = {
             line=lambda fields: f"shares of the global batch: {_shares(fields)}: {_given_reason(fields)}",
         ),
         EventKind(
+            "averaged",
+            "ranks that train alone have averaged their weights",
+            "weights (what each rank has contributed: samples, or steps if none counts them), stop (whether the world "
+            "ends with it), step, rank, size, call, host",
+            hosts=(),
+            row=_never,
+        ),
+        EventKind(
             "deadline_missed",
             "hosts will be gone before the ranks can agree to let them go",
             "steps_lost, call, reason",

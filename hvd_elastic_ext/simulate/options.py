@@ -115,7 +115,7 @@ def _durability(given: Mapping[str, Any]) -> Durability | None:
 NAMES: Final = {field.name.removesuffix("_s"): field.name for field in fields(Times)}
 """Names of the times in ``--times``."""
 UNSET: Final = ("every_step", "kinds", "sizes")
-PLAIN: Final = ("every", "spread", "slowed", "bytes")
+PLAIN: Final = ("every", "averages", "spread", "slowed", "bytes")
 """Numbers that are not in seconds."""
 BY_KIND: Final = ("step_s", "agent_s", "boot_s")
 

@@ -586,6 +586,12 @@ def world_formed(job: JobState, loss: CommitLoss | None) -> int | None:
     """Note that a world has formed. Return the number of steps that it repeats; None if no step is known."""
     progress = job.roster.commits.world_formed([life.seat for life in job.world.members])
     transfers.world_formed(job)
+    if (
+        loss is None
+        and job.in_place
+        and any(worker.averages and worker.agreed for worker in job.roster.present(job.world.members))
+    ):
+        return 0  # the members that were in the world before go on from where they are
     if loss is None:
         return None if progress is None else progress.lost
     stored = job.checkpoints.stored

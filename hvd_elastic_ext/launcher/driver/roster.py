@@ -150,6 +150,8 @@ class Worker:
     """What its script has observed, by its last heartbeat."""
     share: tuple[int, int] | None = None
     """Its samples of a global batch, and all of them, where shares follow the ranks' speed; by its last heartbeat."""
+    averages: bool = False
+    """Whether it trains alone between averages; by its last heartbeat."""
     at_init: bool = False
     """It has parked in ``hvd.init()``, and can park at its training loop, too: until it is sent there alone."""
     waits_alone_since: float | None = None

@@ -61,6 +61,7 @@ def take_heartbeat(worker: Worker, beat: Mapping[str, Any], at: float) -> None:
         worker.observed = observed
     worker.every, worker.commit_s, worker.call_s = every, commit_s, call_s
     worker.share = _share(beat.get("share"))
+    worker.averages = beat.get("averages") is True
 
 
 def _measure(worker: Worker, stepped: tuple[int, float]) -> None:
@@ -177,7 +178,7 @@ _RESERVED_FIELDS: Final = frozenset({"t", "mono", "at_mono", "generation", "even
 _OF_PROCESSES: Final = frozenset(
     (
         *("stepped", "committed", "synced", "rolled_back", "replayed", "inherited", "call_skipped"),
-        *("deadline_missed", "memory", "not_sealed", "shares", "trains_alone"),
+        *("averaged", "deadline_missed", "memory", "not_sealed", "shares", "trains_alone"),
     )
 )
 """Events that processes may send. Other events have known fields, on which lines and reports rely."""

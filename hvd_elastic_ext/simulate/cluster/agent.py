@@ -87,7 +87,8 @@ class Agent:
         batch, commit = process.batch, process.commit
         if commit is not None:
             process.sample = (batch, commit)
-            self.report(process, "beat", reported=commit, step=batch, commit=commit.name)
+            more = {"averages": True} if self._times.averages else {}
+            self.report(process, "beat", reported=commit, step=batch, commit=commit.name, **more)
         process.asked, self.unsettled = number, True
         self._ask(process)
         if self.line is None:
@@ -160,6 +161,8 @@ class Agent:
                 if not times.every_step:
                     batch, commit = process.sample  # heartbeats show the present state, not the last sample
                 beat: dict[str, Any] = {"step": batch, "commit": commit.name if commit else None, "progress": batch}
+                if times.averages:
+                    beat["averages"] = True
                 if self._cluster.options.scaling is not None and process.world is not None:
                     beat["stepped_at"] = process.world.stepped_at
                 beat |= {

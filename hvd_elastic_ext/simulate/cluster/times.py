@@ -28,6 +28,8 @@ class Times:
     ``sizes``: seconds of a step, by number of ranks, if they differ; other sizes are interpolated, see :meth:`step`.
     ``cold_s``: additional seconds of the boot of processes before the first world.
     ``every``: steps from one call of ``commit()`` to the next. ``commit_s``: seconds that a commit adds to its step.
+    ``averages``: 1 if ranks train alone and average at each commit: then the loss of one takes back no step of the
+    others, and a notice is followed at the next step. 0: they step together.
     ``stall_s``: seconds that a checkpoint adds at its commit. ``slowed``: the share by which steps are slower while it
     is written, which takes ``write_s``. ``seal_s``: seconds to complete it.
     ``every_step``: whether each step is a separate event. Else many steps are one event, and heartbeats arrive when the
@@ -36,6 +38,7 @@ class Times:
 
     step_s: float = 1.0
     every: int = 1
+    averages: float = 0.0
     commit_s: float = 0.0
     agent_s: float = 2.0
     boot_s: float = 30.0

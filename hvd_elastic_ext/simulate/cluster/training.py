@@ -398,13 +398,19 @@ class Training:
             self._wake(world)
 
     def _next_commit(self, world: World) -> int:
-        return (world.batch // world.every + 1) * world.every
+        return world.batch + 1 if self._averages_early(world) else (world.batch // world.every + 1) * world.every
+
+    def _averages_early(self, world: World) -> bool:
+        """Whether a notice lets the ranks average after the present step."""
+        return bool(self._times.averages) and world.interrupted
 
     def _advance(self, world: World, count: int) -> None:
         """Do steps of a world, the last one now."""
         now = self._sim.now if self._times.every_step else world.stepped_at
         before = world.batch
         commits = (before + count) // world.every - before // world.every
+        if self._averages_early(world):
+            commits = max(1, commits)
         self._observer.steps(world, count)
         if world.fresh:
             world.fresh = False
@@ -433,7 +439,7 @@ class Training:
             process.agent.report(process, "first_step", pause_s=pause_s)
 
     def _commit(self, world: World, commits: int) -> None:
-        left, track = world.batch % world.every, world.track
+        left, track = 0 if self._averages_early(world) else world.batch % world.every, world.track
         named = world.asked is not None and any(process.wanted is not None for process in world.members)
         if track is not None:
             held = track.commit
@@ -660,7 +666,9 @@ class Training:
         for process in processes:
             self.follow(process)
             process.world, held = None, process.agent.memory.get(process.slot)
-            if process.state == "training" and held is not None:
+            if process.state == "training" and held is not None and self._times.averages:
+                self._seal(process, held._replace(number=held.number + 1, batch=process.batch))
+            elif process.state == "training" and held is not None:
                 lost, process.batch = process.batch - held.batch, held.batch
                 fields = {"step": held.batch, "steps_lost": lost, "rank": process.rank}
                 process.agent.report(process, "record", event="rolled_back", fields=fields)

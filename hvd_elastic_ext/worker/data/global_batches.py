@@ -180,6 +180,11 @@ class GlobalBatches(Sampler[list[int]]):
         """
         if getattr(loader, "batch_sampler", None) is not self:
             raise UsageError("GlobalBatches.steps: this loader was not made with batch_sampler=these batches")
+        if self.sampler.round is not None:
+            raise UsageError(
+                "GlobalBatches: between two averages each rank steps alone, so no step has a global batch; give "
+                "DataLoader(dataset, batch_size=…, sampler=sampler) with elastic.LocalSGD and elastic.DiLoCo"
+            )
         if self.sampler.recorder is not None:
             self.sampler.recorder.settle()
         self.sampler.assign()

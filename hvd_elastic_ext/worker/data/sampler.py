@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.comms import current_world
+from hvd_elastic_ext.worker.data.rounds import Deal, Key, Round
 from hvd_elastic_ext.worker.data.shares import MeasuredShares
 from hvd_elastic_ext.worker.stock import ElasticSampler as StockSampler
 
@@ -120,7 +121,11 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         self.recorder: Recorder | None = None
         """Of the State with this sampler, under ``run --replay``."""
         self.processed_indices: set[int] = set()
-        """Only for progress from an older Horovod: samples consumed before ``processed_num`` counted."""
+        """Samples consumed before ``processed_num`` counted: by an older Horovod, or by ranks that train alone and were
+        ahead of the others at an average."""
+        self.round: Round | None = None
+        """Where ranks train alone between two averages (:mod:`rounds`), what this one has taken since the last; else
+        None."""
         self._order: Indices | None = None
         self._batch = 0
         """The largest recorded batch of this epoch: a loader may leave out fewer samples than that."""
@@ -156,12 +161,23 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
             self.processed_indices = set()
             self._order = None
             self._again = False
+            if self.round is not None:
+                self.round.fold()
+                self.round.passes = 0
         self.assign()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Record that every rank has consumed ``batch_size`` more samples. ``batch_idx`` is not used."""
+        """Record that every rank has consumed ``batch_size`` more samples. ``batch_idx`` is not used.
+
+        Between two averages (``elastic.LocalSGD``): that this rank has.
+        """
         self._batch = max(self._batch, batch_size)
-        self.record(batch_size * self.num_replicas)
+        if self.round is None:
+            self.record(batch_size * self.num_replicas)
+            return
+        self._deal()  # also if nothing iterates over this sampler
+        self.round.take(batch_size)
+        self._recorded = True
 
     def record(self, samples: int) -> None:
         """Record that all ranks together have consumed the next ``samples`` of the epoch's order."""
@@ -194,6 +210,8 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         self.processed_indices = processed
         self._batch = int(state_dict.get("batch_size", 0))
         self._again = False
+        if self.round is not None:
+            self.round.forget()
         self.reset()
 
     def reset(self) -> None:
@@ -201,6 +219,8 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         self._looped = False
         if self.shares is not None:
             self.shares.begin_world()
+        if self.round is not None:
+            self.round.fold()
         self.assign()
 
     def assign(self) -> None:
@@ -208,9 +228,14 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         place = self.world()
         if place != (self.rank, self.num_replicas):
             self._looped = False  # the loop of the earlier world did not end
+            if self.round is not None:
+                self.round.fold()
         self.rank, self.num_replicas = place
-        left = max(0, len(self.dataset) - len(self.processed_indices) - self._consumed)
-        self.num_samples = samples_each(left, size=self.num_replicas, drop_last=self.drop_last)
+        if self.round is not None:
+            self.num_samples = self._deal().left
+        else:
+            left = max(0, len(self.dataset) - len(self.processed_indices) - self._consumed)
+            self.num_samples = samples_each(left, size=self.num_replicas, drop_last=self.drop_last)
         self.total_size = self.num_samples * self.num_replicas
 
     def begin_loop(self, *, nothing_left: bool) -> None:
@@ -226,6 +251,9 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
             self._again = True
             if self.processed_indices:
                 self.processed_indices, self._order = set(), None
+            if self.round is not None:
+                self.round.fold()
+                self.round.passes += 1
             self.assign()
             self._warn()
 
@@ -277,7 +305,12 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         self.assign()
         left_out = self._run_out and self.num_samples < self._batch  # a loader with drop_last=True leaves them out
         self.begin_loop(nothing_left=left_out or self.num_samples == 0)
-        self.indices = share(self.remaining_indices, rank=self.rank, size=self.num_replicas, drop_last=self.drop_last)
+        if self.round is not None:
+            self.indices = self._deal().own[self._deal().taken :]
+        else:
+            self.indices = share(
+                self.remaining_indices, rank=self.rank, size=self.num_replicas, drop_last=self.drop_last
+            )
         return self._numbers(self.indices)
 
     def __len__(self) -> int:
@@ -291,3 +324,66 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         for start in range(0, len(indices), _CHUNK):
             yield from indices[start : start + _CHUNK].tolist()
         self._run_out |= self.indices is indices  # false if a later loop has begun
+
+    # --- rounds of ranks that train alone
+
+    @property
+    def key(self) -> Key:
+        """The epoch that this rank is in, and its pass through it."""
+        assert self.round is not None
+        return self.epoch, self.round.passes
+
+    @property
+    def used_up(self) -> bool:
+        """Whether this rank has taken of its part of the epoch what it can: less than a batch is left, or nothing."""
+        deal = None if self.round is None else self.round.deal
+        return deal is not None and deal.taken > deal.averaged and deal.left < max(1, self._batch)
+
+    @property
+    def contributed(self) -> int:
+        """How many samples this rank has consumed since the last average."""
+        return 0 if self.round is None else self.round.samples
+
+    @property
+    def taken(self) -> int:
+        """How many samples of the present deal this rank has consumed."""
+        return 0 if self.round is None or self.round.deal is None else self.round.deal.taken
+
+    def averaged(self, keys: Sequence[Key], taken: Sequence[int]) -> None:
+        """Note an average of all ranks, each of which has consumed ``taken`` samples of its part of the epoch ``keys``.
+
+        All that they have taken is consumed now. While a rank is in another epoch than the others, what was taken since
+        the last average still is left out of the next deals.
+        """
+        round_ = self.round
+        assert round_ is not None
+        round_.samples = 0
+        deal = self._deal()
+        first, besides = deal.progress(keys, taken)
+        self.processed_num, self._again = first, False
+        if (found := set(besides.tolist())) != self.processed_indices:
+            self.processed_indices, self._order = found, None
+        if len(set(keys)) == 1:
+            deal.averaged = deal.taken
+            round_.mine, round_.held = {}, {}
+
+    def enter_world(self, rows: Indices) -> None:
+        """Deal the rest of the epoch to the ranks of a new world. ``rows``: what these have taken and not averaged, as
+        in :meth:`Round.rows`."""
+        assert self.round is not None
+        self.round.fold()
+        self.round.hold(rows)
+        self.assign()
+
+    def _deal(self) -> Deal:
+        """The present deal of a round. It is made from the progress that all ranks know."""
+        round_ = self.round
+        assert round_ is not None
+        if round_.deal is None:
+            remaining = self.remaining_indices
+            held = np.isin(remaining, round_.held_of(self.epoch))  # a rank may also hold one that came twice
+            pool = remaining[~held]
+            own = share(pool, rank=self.rank, size=self.num_replicas, drop_last=self.drop_last)
+            besides = np.union1d(np.array(sorted(self.processed_indices), dtype=np.int64), remaining[held])
+            round_.deal = Deal(self.key, pool, own, self._consumed, besides)
+        return round_.deal

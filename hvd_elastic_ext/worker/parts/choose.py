@@ -11,11 +11,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from hvd_elastic_ext.worker import stock
-from hvd_elastic_ext.worker.parts import Part, keras_torch, tensorflow_parts, torch_parts
+from hvd_elastic_ext.worker.parts import Part, averaged, keras_torch, tensorflow_parts, torch_parts
 from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames
 from hvd_elastic_ext.worker.parts.user_parts import HandlerPart
 
 FRAMEWORKS: Final[tuple[Callable[[object, ParameterNames], Part | None], ...]] = (
+    averaged.part_for,
     keras_torch.part_for,
     tensorflow_parts.part_for,
     torch_parts.part_for,

@@ -416,7 +416,9 @@ def _run_fn(
             if isinstance(updates, HostUpdates) and updates.pending and not takes_numbered_updates(state):
                 updates.notify_stock_state(state)  # a reset drops the updates that came meanwhile
             with losses_told(error_report.names_lost_collective):
-                return train()
+                value = train()
+                getattr(state, "_finish_rounds", lambda: None)()
+                return value
 
         manager.init()
         manager.register_listener(state)

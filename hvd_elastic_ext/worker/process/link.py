@@ -50,8 +50,8 @@ class Status:
     """The content of a heartbeat. The main thread only sets plain attributes, which is fast."""
 
     __slots__ = (
-        "call_s", "commit", "commit_s", "every", "fresh", "look", "observed", "own_step", "progress", "share", "step",
-        "step_s", "stepped", "stepped_at", "waiting", "waits",
+        "averages", "call_s", "commit", "commit_s", "every", "fresh", "look", "observed", "own_step",
+        "progress", "share", "step", "step_s", "stepped", "stepped_at", "waiting", "waits",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -89,6 +89,8 @@ class Status:
         """What the script has observed for ``--autoscale``, by name."""
         self.share: tuple[int, int] | None = None
         """This rank's samples of a global batch, and all of them, where shares follow the ranks' speed."""
+        self.averages = False
+        """Whether ranks train alone between averages: then the loss of one takes back no step of another."""
 
     def step_ended(self, at: float | None = None, *, steps: int = 1) -> None:
         """Count steps, of which the last ended ``at`` a time of :func:`time.perf_counter`; by default now."""
@@ -291,6 +293,8 @@ class Link:
             pace["stepped"] = stepped
         if (share := status.share) is not None:
             pace["share"] = share
+        if status.averages:
+            pace["averages"] = True
         observed = {} if status.observed is None else {"observed": status.observed}
         self.send("beat", pid=os.getpid(), step=status.step, commit=status.commit, **pace, **observed)
 

@@ -21,8 +21,9 @@ from hvd_elastic_ext.checkpoint.values.write import Unfit, is_parameter, write
 from hvd_elastic_ext.core.errors import Permanent, StateError
 from hvd_elastic_ext.worker.commits.buffer import CopyTo
 from hvd_elastic_ext.worker.commits.layout import Layout
+from hvd_elastic_ext.worker.data.sampler import ElasticSampler
 from hvd_elastic_ext.worker.parts import Part
-from hvd_elastic_ext.worker.parts.tensor_trees import may_be_overwritten
+from hvd_elastic_ext.worker.parts.tensor_trees import copied, may_be_overwritten
 
 log = logging.getLogger(__name__)
 
@@ -226,6 +227,12 @@ class Inventory:
         if not only_reloaded:
             self._assign(values)
         return written if written.texts.keys() == self.parts.keys() else None
+
+    def adapt(self) -> None:
+        """Adapt the parts that must to a new world, with their live state."""
+        for name, part in self.parts.items():
+            if part.reload and not isinstance(getattr(part, "value", None), ElasticSampler):  # its rounds do that
+                _restore(part, copied(_captured(part, name=name)), name=name)
 
     def settle(self) -> None:
         """Make every part drop its unfinished work of the last world."""

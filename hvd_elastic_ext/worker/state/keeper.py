@@ -31,7 +31,7 @@ from hvd_elastic_ext.worker.data import shares
 from hvd_elastic_ext.worker.data.sampler import ElasticSampler
 from hvd_elastic_ext.worker.data.stream import ElasticStream
 from hvd_elastic_ext.worker.optim.averaging import accumulating
-from hvd_elastic_ext.worker.parts import Part, rng
+from hvd_elastic_ext.worker.parts import Part, averaged, rng
 from hvd_elastic_ext.worker.parts.torch_parts import GeneratorPart, ModelPart
 from hvd_elastic_ext.worker.process.link import Status
 from hvd_elastic_ext.worker.process.steps import StepCount
@@ -47,6 +47,7 @@ from hvd_elastic_ext.worker.sync import exchange
 from hvd_elastic_ext.worker.sync.commit_interval import CommitSchedule
 from hvd_elastic_ext.worker.sync.exchange import Candidate, Election, Send, elect, fingerprint
 from hvd_elastic_ext.worker.sync.interrupts import Stopping
+from hvd_elastic_ext.worker.sync.rounds import Average, Rounds
 
 log = logging.getLogger(__name__)
 
@@ -200,6 +201,9 @@ class Keeper:
         """Commits uncommitted changes: the owner's own ``save``, which a user may have extended."""
         self.schedule = schedule if schedule is not None else CommitSchedule()
         self._stopping = Stopping(comms, clock, self.schedule, reporter.record)
+        averaging = averaged.among(list(inventory.parts.values()))
+        self._rounds = None if averaging is None else Rounds(averaging, comms)
+        """Of ranks that train alone between two averages; else None."""
         self._importing = Importing()
         self.inbox = self._stopping.inbox
         self._steps = StepCount(self._stepped, counted=self._counted)
@@ -232,6 +236,8 @@ class Keeper:
         self._rehearsal.end()
         if self._inherited:
             return  # an earlier process's commit is newer than anything this one has
+        if self._trains_alone and self._rounds.holds_back:  # type: ignore[union-attr]
+            return  # the next average is committed
         self._users.demand_none()
         if self._calls is not None:
             self._calls.settle()
@@ -280,18 +286,26 @@ class Keeper:
         With ``world_lost``, this drops all pending operations of this world.
         """
         self._rehearsal.end()
+        if world_lost and self._trains_alone:
+            # What this rank has done since the last average is its own, and no other rank's loss takes it back.
+            self._leave_lost_world()
+            self._inventory.settle()
+            return
         self._steps.look(tell=False)
         lost = self._steps.done - self._put_back_last()
         if self._recorder is not None:
             self._recorder.rolled_back(world_lost=world_lost)
         self.schedule.left_out = 0
         if world_lost:
-            self._stopping.leave()
-            self._lost_world()
+            self._leave_lost_world()
         self._record("rolled_back", steps_lost=lost)
 
     def fingerprint(self) -> str:
         """Hash the shared state. The hash is equal on every rank after a sync."""
+        if self._trains_alone:  # what is equal on all ranks is their last average
+            record = self._last().record
+            firm = self._buffer.sending()[record.loose : record.data]
+            return fingerprint({"average": firm, "step": record.step})
         return fingerprint({**self._inventory.live(), "step": self._steps.done})
 
     def rehearse(self, train: Callable[[], object]) -> None:
@@ -330,6 +344,8 @@ class Keeper:
         if self._steps.own_count is not None:
             # Steps are seen only here. A loss scale may skip one on some ranks alone, but all ranks check.
             self._stopping.stepped()
+        if self._rounds is not None:
+            return self._ends_with_average(self._rounds)
         if not self._stopping.due() or self._within_a_step():
             return False
         if self.schedule.left_out or self._difference() is not None:
@@ -337,6 +353,57 @@ class Keeper:
         self._stopping.wait_for_all()
         self._stopping.leave()
         return True
+
+    def _ends_with_average(self, rounds: Rounds) -> bool:
+        """Average if that is due on this rank. Return whether the world ends with it."""
+        asked = self._stopping.asked_here()
+        if not (asked or rounds.due) or not self._average(rounds, stop=asked).stop:
+            return False
+        self._stopping.wait_for_all()
+        self._stopping.leave()
+        return True
+
+    def _average(self, rounds: Rounds, *, stop: bool, finished: bool = False) -> Average:
+        """Average with the other ranks, and commit that as the outer state."""
+        self._steps.between()
+        average = rounds.average(step=self._steps.done, stop=stop, finished=finished)
+        self._steps.done = average.step
+        self.schedule.due()  # so that the launcher knows how often there is a commit
+        rounds.sealing = True
+        try:
+            self.seal()
+        finally:
+            rounds.sealing = False
+        self._by_hand = False
+        if self._reporter.due("averaged") and self._comms.rank() == 0:
+            self._record("averaged", weights=list(average.weights), stop=average.stop)
+        return average
+
+    def finish_rounds(self) -> bool:
+        """Average until all ranks have finished training, after the training function has returned on this one. Return
+        whether the world ends before that."""
+        rounds = self._rounds
+        if rounds is None or rounds.over:
+            return False
+        while True:
+            average = self._average(rounds, stop=self._stopping.asked_here(), finished=True)
+            if average.finished:
+                rounds.over = True
+                return False
+            if average.stop:
+                self._stopping.wait_for_all()
+                self._stopping.leave()
+                return True
+
+    @property
+    def commits_averages(self) -> bool:
+        """Whether a call of ``commit()`` commits only by an average, if that is due."""
+        return self._trains_alone
+
+    @property
+    def _trains_alone(self) -> bool:
+        """Whether ranks train alone between averages, in a world that has synced: a sync leaves what they have."""
+        return self._rounds is not None and not self._rounds.over and self._identity().lineage != 0
 
     def agree_on_shares(self) -> None:
         """Let samplers whose shares follow the ranks' speed compare it with the other ranks, after a commit of all."""
@@ -356,7 +423,10 @@ class Keeper:
             self._recorder.stepped()
         self._note_step()
         self._count_a_missed_deadline()
-        self._stopping.stepped()
+        if self._rounds is None:
+            self._stopping.stepped()
+        else:
+            self._rounds.stepped()
         self._report_step()
 
     def _counted(self, steps: int) -> None:
@@ -420,6 +490,8 @@ class Keeper:
             self._recorder.forget()  # its notes are about steps after an older commit
         self._follow(election, candidates)
         self._by_hand = False
+        if self._rounds is not None:
+            self._rounds.enter()
         if self._settings.verify:
             self._verify(election)
         if self._recorder is not None:
@@ -434,6 +506,8 @@ class Keeper:
             return self._inherit(handed_over=True)
         if self._inherited:
             return self._inherit()
+        if self._trains_alone:
+            return None
         difference = self._difference()
         if difference is not None:
             self.seal()
@@ -503,6 +577,10 @@ class Keeper:
             self._inventory.seed_generators(seed)
         if self._without_own:
             self._add_own()
+        root = candidates[election.root]
+        if self._trains_alone and (mine.identity, mine.step) == (root.identity, root.step):
+            self._keep_inner(election, root)
+            return
         if election.send is Send.ALL and is_root:
             exchange.send_all(self._buffer, self._comms, root=election.root)
             self._buffer.relabel(self._identity()._replace(lineage=election.lineage))
@@ -513,6 +591,21 @@ class Keeper:
         if is_root or election.send is Send.NOTHING:
             self._put_back(self._last(), only_reloaded=True)
         self._finish_sync()
+        if self._rounds is not None:
+            self._rounds.begin()
+
+    def _keep_inner(self, election: Election, root: Candidate) -> None:
+        """Take part in a sync without a change here, among ranks that train alone. Newcomers get the outer state."""
+        if election.send is Send.ALL and self._comms.rank() == election.root:
+            exchange.send_all(self._buffer, self._comms, root=election.root)
+        elif election.send is Send.ALL:
+            try:
+                exchange.receive_all(self._buffer, self._comms, root=election.root, record=root.record, local=0)
+            finally:
+                self._buffer.release_sides()
+        self._inventory.adapt()
+        self._inventory.settle()
+        self._steps.between()
 
     def _add_own(self) -> None:
         """Add this rank's present random generators to a handed-over commit, so that a roll-back restores them."""
@@ -613,6 +706,10 @@ class Keeper:
             if failed is not None:
                 self._record("not_sealed", reason=failed[:LONGEST_REASON])
 
+    def _leave_lost_world(self) -> None:
+        self._stopping.leave()
+        self._lost_world()
+
     def ended(self) -> None:
         """Note the end of training. Another training may use its optimizer, so later steps start no reduction."""
         self._stopping.drop()
@@ -626,7 +723,10 @@ class Keeper:
         calls = self._calls
         if calls is None:
             return
+        self._status.averages = self._rounds is not None
         continues = 0 < self._trained == calls.number - 1
+        if self._rounds is not None:
+            self._rounds.over = False
         taken, self._call = self._takes_memory(), calls.number
         if taken is not None:
             self._memory, self._held, self.schedule = taken
@@ -705,6 +805,8 @@ class Keeper:
         self._steps.done = finished.step
         self._steps.between()
         self._inventory.settle()
+        if self._rounds is not None:
+            self._rounds.begin()
         if self._keep_rng:
             rng.restore(finished.generators)
         self._trained = finished.call
@@ -861,6 +963,8 @@ class Keeper:
             self._steps.between()
             self._inventory.settle()
             self._set_mark(self._inventory.write(parts))
+        if self._rounds is not None:
+            self._rounds.begin()
         if files:
             self._take(commit.record.identity)  # from here on it is a commit like any other
         return commit.record.step
@@ -870,6 +974,8 @@ class Keeper:
 
     def _counted_optimizer(self) -> Any:
         """The optimizer whose steps are the job's steps: the one called ``optimizer``, else the first."""
+        if self._rounds is not None:
+            return self._rounds.inner
         optimizers = self._inventory.optimizers()
         return optimizers.get("optimizer", next(iter(optimizers.values()), None))
 

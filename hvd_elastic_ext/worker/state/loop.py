@@ -171,7 +171,9 @@ def elastic(
     def after_sync(*args: Any, **kwargs: Any) -> Any:
         synced()
         with losses_told(lost_by):
-            return train(*args, **kwargs)
+            value = train(*args, **kwargs)
+            getattr(state_among(train, args, kwargs), "_finish_rounds", lambda: None)()
+            return value
 
     @functools.wraps(train)
     def wrapper(*args: Any, **kwargs: Any) -> Any:

@@ -61,10 +61,13 @@ class StateMethods:
         """Commit everything to memory, and look for host updates.
 
         If commits cost more time than they save, the launcher may let only every n-th call commit
-        (``--commit-every``). These are the same calls on all ranks; the other calls only look.
+        (``--commit-every``). These are the same calls on all ranks; the other calls only look. Where ranks train alone
+        between averages, a call averages if that is due, and commits the average.
         """
         self._keeper.commit_called()
-        if self._keeper.schedule.due():
+        if self._keeper.commits_averages:
+            self.check_host_updates()
+        elif self._keeper.schedule.due():
             super().commit()  # type: ignore[misc]
             self._keeper.agree_on_shares()
         else:
@@ -107,6 +110,14 @@ class StateMethods:
     def on_hosts_updated(self, timestamp: Any, update_res: Any) -> None:
         """Receive a notice, on Horovod's notification thread. Times are not compared, so no notice is too old."""
         self._keeper.inbox.put()
+
+    def _finish_rounds(self) -> None:
+        """Average what is left when the training function has returned, where ranks train alone between averages.
+
+        Loops call this. Raises the interrupts of :meth:`check_host_updates`, and of a lost peer.
+        """
+        if self._keeper.finish_rounds():
+            raise HostsUpdatedInterrupt(skip_sync=False)
 
     def ended(self) -> None:
         """Note the end of the training function, by a return or an error. Our loop calls this."""

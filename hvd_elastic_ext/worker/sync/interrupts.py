@@ -80,6 +80,11 @@ class Stopping:
         self._due = self._schedule.agreed(self._agreement.ask(self._wanted())) or self._due
         return self._due
 
+    def asked_here(self) -> bool:
+        """Note a check of ranks that do not agree at each step, and return whether this one has a notice."""
+        self._note_check()
+        return self.inbox.pending > 0
+
     def _wanted(self) -> int:
         return self._schedule.wanted(stop=self.inbox.pending > 0)
 

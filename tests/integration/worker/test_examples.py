@@ -24,6 +24,7 @@ OPTIONS = {
     "05-stream": [],
     "06-converted": ["--checkpoint-every", "auto"],
     "09-unlike-hosts": [],
+    "11-averaging": [],
     "12-replay": ["--replay"],
 }
 """What the launcher is told for each. 01-digits has tests of its own, 04-lightning and 10-spares have one below, and

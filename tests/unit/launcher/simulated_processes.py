@@ -38,6 +38,8 @@ class Process(processes.Process):
     warned: bool = False
     progress: int = 0
     step_s: float | None = None
+    averages: bool = False
+    """Whether it trains alone between averages."""
     share: list[int] | None = None
     """Its samples of a global batch, and all of them."""
 
@@ -224,6 +226,7 @@ class Training(training.Training):
             "call_s": self.call_s,
             **({} if process.share is None else {"share": process.share}),
             **({} if process.stepped_at is None else {"stepped_at": process.stepped_at}),
+            **({"averages": True} if process.averages else {}),
         }
 
     def commit_of(self, process: Process) -> list[int] | None:

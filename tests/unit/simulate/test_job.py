@@ -53,6 +53,19 @@ def test_steps_since_the_last_commit_are_lost_with_a_host_and_counted_so() -> No
     assert result.slot_seconds["rollback"] >= lost * 1.0
 
 
+def test_ranks_that_average_go_on_after_a_loss_and_follow_a_notice_at_the_next_step() -> None:
+    trace = UP + "1000.5,b,lost,,\n1500,b,up,,2\n2010,b,down,20,\n2600,a,crash,,\n"
+    found = [
+        played(trace, times=Times(step_s=1.0, every=64, averages=averages, boot_s=10.0), min_num_proc=1)
+        for averages in (0.0, 1.0)
+    ]
+    together, alone = found
+    assert together.done - together.kept > 64
+    assert alone.done == alone.kept
+    assert (alone.rollbacks, alone.worlds) == (0, together.worlds)
+    assert alone.kept > together.kept
+
+
 def test_a_host_with_notice_costs_no_step() -> None:
     result = played(UP + "1000.5,b,down,120,\n2000,a,crash,,\n", min_num_proc=1)
     assert result.done == result.kept

@@ -45,7 +45,7 @@ SAID = (
 IN_WORDS = (
     "commit", "step", "side", "stall_s", "files", "generation", "pause_s", "fields", "event", "why", "error", "rank",
     "step_s", "progress", "waiting", "every", "commit_s", "call_s", "steps_lost", "text", "kind", "reason", "path",
-    "warned", "wanted", "newest", "loops", "digest", "every", "say", "share",
+    "warned", "wanted", "newest", "loops", "digest", "every", "say", "share", "averages",
 )  # fmt: skip
 
 OF_COMMITS = ("commit", "step", "side", "stall_s", "files", "wanted", "newest", "failed")

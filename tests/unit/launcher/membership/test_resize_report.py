@@ -80,6 +80,26 @@ def test_a_change_in_good_order_loses_no_steps() -> None:
     assert (removed["downtime_s"], removed["steps_lost"]) == (0.125, 0)
 
 
+@pytest.mark.parametrize("averages", [False, True])
+def test_ranks_that_train_alone_between_averages_lose_no_steps_by_the_loss_of_one_that_was_ahead(
+    averages: bool,
+) -> None:
+    cluster = training("a", "b", "c")
+    for process in cluster.members:
+        process.averages = averages
+        process.agent._times = replace(process.agent._times, averages=float(averages))
+    cluster.run(1.5)
+    held = cluster.driver.job.roster.commits.held
+    (ahead,) = (each for seat, each in held.items() if seat.host == "c")
+    cluster.kill("c")
+    ahead.reached = ahead.step + 9  # since the last average
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    cluster.run(0.2)
+    for process in cluster.members:
+        first_step(cluster, process, pause_s=0.1)
+    assert (cluster.events("resized")[-1]["steps_lost"] == 0) == averages
+
+
 def test_a_world_that_does_no_step_is_told_in_the_end_with_what_is_known() -> None:
     cluster = training("a", "b")
     cluster.kill("b")

@@ -1,0 +1,114 @@
+"""The samples of ranks that train alone between two averages.
+
+Each rank goes through its own part of a *deal* at its own pace. Only what has been averaged counts as consumed: at an
+average the ranks tell each other how far they are, and the sampler's progress becomes that. What a lost rank has taken
+since returns to the rest of the epoch. What the others have taken since does not: they still have what they learnt from
+it, so the next deal leaves it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Indices = NDArray[np.int64]
+Key = tuple[int, int]
+"""The epoch, and which pass through it without ``set_epoch``."""
+_NONE: Indices = np.empty(0, dtype=np.int64)
+
+
+def consumed(pool: Indices, counts: Sequence[int]) -> tuple[int, Indices]:
+    """Return how many of the first samples of ``pool`` are consumed, and which ones behind these.
+
+    ``pool`` is dealt to the ranks in turn, and the one of rank r has taken the first ``counts[r]`` of its part.
+    """
+    size, least = len(counts), min(counts)
+    beyond = [pool[rank::size][least:count] for rank, count in enumerate(counts)]
+    return min(least * size, len(pool)), np.concatenate(beyond)
+
+
+@dataclass(slots=True)
+class Deal:
+    """The rest of an epoch, as it was dealt to the ranks of one world."""
+
+    key: Key
+    pool: Indices
+    """All samples that were dealt, in order."""
+    own: Indices
+    """Those of this rank."""
+    start: int
+    """The sampler's progress when it was dealt: consumed from the start of the order …"""
+    besides: Indices
+    """… of which these were left out."""
+    taken: int = 0
+    """How many of its own this rank has consumed."""
+    averaged: int = 0
+    """How many of these are part of an average of all ranks."""
+
+    @property
+    def left(self) -> int:
+        """How many of its own are left."""
+        return len(self.own) - self.taken
+
+    def progress(self, keys: Sequence[Key], taken: Sequence[int]) -> tuple[int, Indices]:
+        """Return the sampler's progress, as ``start`` and ``besides``, when all that the ranks have taken is averaged.
+
+        A rank that is in a later epoch has taken its whole part of this one, and one in an earlier epoch nothing.
+        """
+        counts = [
+            count if key == self.key else len(self.own) if key > self.key else 0
+            for key, count in zip(keys, taken, strict=True)
+        ]
+        first, beyond = consumed(self.pool, counts)
+        return self.start + first, np.union1d(self.besides, beyond)
+
+
+@dataclass(slots=True)
+class Round:
+    """What this rank knows of the samples that were taken since the last average."""
+
+    deal: Deal | None = None
+    """None until the next loop begins."""
+    passes: int = 0
+    """How often the present epoch has begun again."""
+    mine: dict[int, list[Indices]] = field(default_factory=dict)
+    """What this rank has taken of earlier deals since the last average, by epoch."""
+    held: Mapping[int, Indices] = field(default_factory=dict)
+    """What the ranks of this world had taken and not averaged when it began, by epoch."""
+    samples: int = 0
+    """How many samples this rank has contributed to the round."""
+
+    def take(self, count: int) -> None:
+        """Note ``count`` more of this rank's samples."""
+        self.samples += count
+        if self.deal is not None:
+            self.deal.taken = min(len(self.deal.own), self.deal.taken + count)
+
+    def fold(self) -> None:
+        """Put the present deal aside: the next loop begins with another one."""
+        deal, self.deal = self.deal, None
+        if deal is not None and deal.taken > deal.averaged:
+            self.mine.setdefault(deal.key[0], []).append(deal.own[deal.averaged : deal.taken])
+
+    def forget(self) -> None:
+        """Note that the sampler's progress is that of an average, and nothing was taken since."""
+        self.deal, self.samples = None, 0
+        self.mine, self.held = {}, {}
+
+    def rows(self) -> Indices:
+        """What this rank has taken and not averaged: rows of epoch and sample."""
+        parts = [
+            np.stack([np.full(len(taken), epoch), taken], axis=1) for epoch in self.mine for taken in self.mine[epoch]
+        ]
+        return np.concatenate(parts).astype(np.int64) if parts else np.empty((0, 2), dtype=np.int64)
+
+    def hold(self, rows: Indices) -> None:
+        """Leave out of the next deals what the ranks of a world have taken: the :meth:`rows` of all of them."""
+        self.held = {int(epoch): np.unique(rows[rows[:, 0] == epoch, 1]) for epoch in np.unique(rows[:, 0])}
+
+    def held_of(self, epoch: int) -> Indices:
+        """What is left out of deals of ``epoch``."""
+        return self.held.get(epoch, _NONE)

@@ -1,0 +1,77 @@
+"""``alone.py DIRECTORY EPOCHS EVERY KIND``: ranks train alone between averages. KIND: LocalSGD or DiLoCo.
+
+Each process writes to a file of its own: for a step "step", its own count of steps, the epoch, its samples and the size
+of the world; for an average "average" and the size. A step takes PAUSE_S until the file ``hurry`` exists. The last line
+of output of each rank is a digest of its weights.
+"""
+
+import hashlib
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+import hvd_elastic_ext.torch as elastic
+
+FOLDER, EPOCHS, EVERY, KIND = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+COUNT, BATCH = 720, 4
+PAUSE_S = float(os.environ.get("PAUSE_S", "0.05"))
+
+elastic.init()
+torch.set_num_threads(1)
+torch.manual_seed(3)
+inputs = torch.randn(COUNT, 4, generator=torch.Generator().manual_seed(5))
+data = TensorDataset(torch.arange(COUNT), inputs, (inputs.sum(1) > 0).long())
+model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 2))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+if KIND == "DiLoCo":
+    outer = torch.optim.SGD(model.parameters(), lr=0.7, momentum=0.9, nesterov=True)
+    averaging = elastic.DiLoCo(model, optimizer, outer, every=EVERY)
+else:
+    averaging = elastic.LocalSGD(optimizer, every=EVERY)
+state = elastic.TorchState(
+    model=model,
+    optimizer=optimizer,
+    averaging=averaging,
+    sampler=elastic.ElasticSampler(range(COUNT), seed=1),
+    epoch=0,
+)
+steps, apply = 0, averaging.apply
+
+
+def applied(means):
+    apply(means)
+    print("average", elastic.size(), file=out, flush=True)
+
+
+averaging.apply = applied
+
+
+@elastic.run
+def train(state):
+    global steps
+    loader = DataLoader(data, batch_size=BATCH, sampler=state.sampler)
+    while state.epoch < EPOCHS:
+        state.sampler.set_epoch(state.epoch)
+        for number, (samples, batch, labels) in enumerate(loader):
+            optimizer.zero_grad()
+            F.cross_entropy(model(batch), labels).backward()
+            optimizer.step()
+            steps += 1
+            taken = ",".join(map(str, samples.tolist()))
+            print("step", steps, state.epoch, taken, elastic.size(), file=out, flush=True)
+            time.sleep(0.0 if (FOLDER / "hurry").exists() else PAUSE_S)
+            state.sampler.record_batch(number, len(samples))
+            state.commit()
+        state.epoch += 1
+
+
+with (FOLDER / f"{os.environ.get('HOROVOD_HOSTNAME', 'rank')}.{os.getpid()}.alone").open("w") as out:
+    train(state)
+digest = hashlib.sha256(b"".join(parameter.detach().numpy().tobytes() for parameter in model.parameters()))
+print("weights", digest.hexdigest()[:16], flush=True)
