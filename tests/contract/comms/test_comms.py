@@ -174,10 +174,9 @@ def test_training_on_many_ranks_equals_training_on_one_with_the_whole_batch(saw,
 def assert_shares_follow_speed(saw):
     assert_equal_everywhere_and_to_one_process([(together, alone) for together, alone, _ in saw])
     assert saw[0][2] == saw[1][2], "ranks differ"
-    assert saw[0][2], "shares stay equal"
-    fast, slow = saw[0][2][-1]
-    assert fast + slow == 24
-    assert 14 <= fast <= 18  # 16, if the machine did nothing else
+    assert all(fast + slow == 24 for fast, slow in saw[0][2])
+    # 16 each time, if the machine did nothing else; it may slow either rank for some steps.
+    assert any(14 <= fast <= 18 for fast, _ in saw[0][2]), "shares stay equal"
 
 
 @of_torch

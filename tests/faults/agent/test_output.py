@@ -96,7 +96,7 @@ def test_a_launcher_that_does_not_read_delays_neither_orders_nor_the_end(
     resident = int(Path(f"/proc/{unread.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
     assert resident < 64 << 20
     hears = f"trap 'touch {tmp_path}/heard; exit' TERM; touch {tmp_path}/up; sleep 1000 & wait"
-    say(unread, start_order(1, "sh", "-c", hears, grace_s=20.0))  # the trap starts a program, which takes time
+    say(unread, start_order(1, "sh", "-c", hears, grace_s=60.0))  # longer than the wait below, which shows what hangs
     wait_until((tmp_path / "up").exists, what="a second process")
     say(unread, {"do": "stop", "slot": 1})
     wait_until((tmp_path / "heard").exists, what="the signal", timeout=30, show=lambda: processes_below(unread.pid))
