@@ -445,17 +445,24 @@ def _take_answers(job: JobState) -> None:
         return
     held: dict[Seat, Kept] = {}
     stored: Found | None = None
+    mark = None if job.options.durability is None else job.options.durability.mark
     try:
         for host, answer in state.answers.items():
             held |= _held(host, answer.get("held"))
             if (newest := answer.get("newest")) is not None:
                 found = _found(host, newest)
-                stored = found if stored is None or found.identity[1:] > stored.identity[1:] else stored
+                stored = max(filter(None, (stored, found)), key=lambda each: _newness(each, mark))
     except ValueError as error:
         _try_later(job, f"malformed answer: {error}")
         return
     stateless = not held and any(worker.live_at is not None for worker in job.roster.workers.values())
     state.known = Known(True, held, stored, stateless=stateless)
+
+
+def _newness(found: Found, mark: str | None) -> tuple[Any, ...]:
+    """Of two checkpoints of one commit, the one that is the end of training is the newer one: not every host sees it at
+    once."""
+    return found.identity[1:], found.finished is not None and found.finished == mark
 
 
 def _take_check_of_checkpoint(job: JobState, answer: Mapping[str, Any]) -> None:

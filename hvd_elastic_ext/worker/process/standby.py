@@ -6,8 +6,8 @@ re-initialisation, which blocks until the next generation forms. If the others h
 be met only there: the process goes on alone, its script builds its objects and sees its *planned* rank, and it parks
 again at its loop.
 
-While it is parked it is in no world: the threads of its library would look for work all the time, a thousand times a
-second in Horovod's, and others would wait for their end once it is called.
+While it is parked it is in no world: the threads of its library would otherwise look for work all the time, a thousand
+times a second in Horovod's, and others would wait for their end once it is called.
 
 :mod:`hvd_elastic_ext.worker.engines.slot_standby` uses the same messages for another purpose: it waits in one thread
 for one world, without Horovod. This module has a thread for the link, and enters one world after another.
@@ -186,6 +186,8 @@ class Standby:
             while self._go is None:
                 if later and self._goes_alone:
                     return False
+                if self.leaving:  # before results, with which it would go on alone as if it had been in the job
+                    raise OrderedExit(0)  # the process was never in the job: no ``on_removed``
                 if self._results_came:
                     self._results_came = False
                     if is_over():
@@ -193,8 +195,6 @@ class Standby:
                     self.link.send(
                         "parked", at=at, later=later, call=call
                     )  # they are not the ones that this call needs
-                if self.leaving:
-                    raise OrderedExit(0)  # the process was never in the job: no ``on_removed``
                 if not self.link.connected:
                     raise SystemExit("hvd-elastic: the agent of this host has gone; a parked process cannot continue")
                 self._changed.wait()

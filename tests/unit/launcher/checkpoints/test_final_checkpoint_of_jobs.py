@@ -118,3 +118,19 @@ def test_nothing_is_started_for_a_job_whose_newest_checkpoint_is_its_end(caplog:
     assert not cluster.helpers.of("seal")
     assert caplog.text.count("the job is done: step 40 is in /store/x") == 1
     assert all(request["done"] == "this" for _, request in cluster.helpers.of("load"))
+
+
+def test_a_host_that_does_not_see_yet_that_the_checkpoint_is_the_end_does_not_have_it_written_again() -> None:
+    cluster = play("train a b every=notice; run 10")
+    cluster.training.finish()
+    cluster.until(lambda: len(facts_sealed(cluster)) == 1, within=20.0)
+    seen = cluster.helpers._facts
+
+    def held_by(agent: Any, number: int, request: Any, held: Any = cluster.helpers._held) -> None:
+        cluster.helpers._facts = {key: {} for key in seen} if agent.host == "a" else seen
+        held(agent, number, request)
+
+    cluster.helpers._held = held_by
+    cluster.until(lambda: cluster.driver.over, within=60.0)
+    assert len(facts_sealed(cluster)) == 1
+    assert not cluster.events("not_sealed")

@@ -156,6 +156,16 @@ def test_an_error_that_only_lists_a_collective_is_a_loss_if_the_world_is_cut(mon
             assert not names_lost_collective(own)
 
 
+def test_a_closed_connection_of_which_gloo_says_nothing_is_a_loss_if_the_world_is_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Data may come over one, and the next world would have the same error."""
+    other = of_tensorflow("UnavailableError", "reading s3://data/1: Connection closed by peer\n\t [[{{node Read}}]]")
+    for cut in (False, True):
+        monkeypatch.setattr(error_report, "HOROVOD_FENCE", SimpleNamespace(is_broken=lambda: cut))  # noqa: B023
+        assert names_lost_collective(other) == cut
+
+
 def test_of_an_error_of_tensorflow_the_line_says_only_what_has_failed() -> None:
     found = describe(of_tensorflow("UnknownError", GRAPH))["error"]
     assert found == "UnknownError: Detected at node Distributed/cond_3/HorovodAllreduce_grads_0"

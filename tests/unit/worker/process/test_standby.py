@@ -200,6 +200,14 @@ def test_an_end_after_an_order_to_leave_does_not_end_training(joining: Joining, 
     assert not joining.process.ends_training(SystemExit(0))
 
 
+def test_a_parked_process_that_is_to_leave_does_so_though_results_have_come_with_the_order(joining: Joining) -> None:
+    """Else it goes on alone, and leaves as one that was in the job."""
+    joining.hear({"tell": "results"})
+    joining.process.leaving = True
+    with pytest.raises(OrderedExit):
+        joining.process.park(is_over=lambda: True)
+
+
 def test_an_end_after_a_sigterm_that_the_script_handles_is_reported_as_such(joining: Joining) -> None:
     before = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
