@@ -46,7 +46,8 @@ def train(state, out):
             draws = []
             for (ids, batch, labels), weight in step:
                 noise = random.random() + np.random.rand()
-                draws.append([ids.tolist(), noise, torch.rand(1).item()])
+                if weight:
+                    draws.append([ids.tolist(), noise, torch.rand(1).item()])
                 (F.cross_entropy(model(batch * (1 + 0.1 * noise)), labels) * weight).backward()
             if (state.step, first[0]) == (AT - 1, VICTIM) and not (FOLDER / "killed").exists():
                 (FOLDER / "killed").touch()
