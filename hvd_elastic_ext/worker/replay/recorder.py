@@ -193,6 +193,8 @@ class Recorder:
         """
         self._optimizers = list(self._contents.optimizers().values())
         if not self._optimizers:
+            if comms.rank() == 0:
+                log.warning("run --replay: this State has no optimizer, so its steps are not noted")
             self.ended()
             return
         self._demand_repeatable()
