@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, takewhile
 from typing import Any, Final, Protocol
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -85,6 +86,8 @@ class Recorder:
         """Whether the script has used each micro-batch of a step before it asked for the next."""
         self._generation, self._rank, self._size = 0, 0, 1
         self._optimizers: list[Any] = []
+        self._watched: WeakSet[Any] = WeakSet()
+        """The optimizers whose steps are known to come after the loop over micro-batches."""
 
     def __reduce__(self) -> Any:
         """A copy of a sampler or stream, such as that of a loader process, notes nothing."""
@@ -138,11 +141,7 @@ class Recorder:
                 "ElasticStream, with its sampler or stream in the State, so it could not be done again as it was; "
                 "iterate over steps(loader), or leave out --replay"
             )
-        if not self._open.done:
-            raise UsageError(
-                "run --replay: call optimizer.step() after the loop over a step's micro-batches: a lost step may have "
-                "more of them"
-            )
+        self._demand_after_loop()
         if not self._in_order and self._open.out_of_order:
             raise UsageError(
                 "run --replay: use each micro-batch of a step, with its backward pass, before you ask for the next: "
@@ -150,6 +149,14 @@ class Recorder:
             )
         self._in_order = True
         self._open.stepped = True
+
+    def _demand_after_loop(self, *_: Any) -> None:
+        """Raise :class:`UsageError` if an optimizer has stepped within the loop over a step's micro-batches."""
+        if self._active and self._open is not None and not self._open.done:
+            raise UsageError(
+                "run --replay: call optimizer.step() after the loop over a step's micro-batches: a lost step may have "
+                "more of them"
+            )
 
     def committed(self) -> None:
         """Note a commit: what was done before it is not lost any more."""
@@ -198,6 +205,10 @@ class Recorder:
             self.ended()
             return
         self._demand_repeatable()
+        for optimizer in self._optimizers:
+            if optimizer not in self._watched:
+                self._watched.add(optimizer)
+                optimizer.register_step_post_hook(self._demand_after_loop)
         if self._open is not None:
             self._open.undo()
         self._open, self._done = None, []

@@ -319,6 +319,18 @@ def test_an_optimizer_that_steps_within_the_loop_over_micro_batches_is_refused_a
             job.optimizer.step()
 
 
+def test_a_second_optimizer_that_steps_within_the_loop_is_refused_too() -> None:
+    job = Job()
+    other = wrap(torch.optim.SGD(nn.Linear(2, 1).parameters(), lr=0.01), comms=AloneComms())
+    job.optimizers = lambda: {"optimizer": job.optimizer, "other": other}
+    job.enter()
+    job.train(1)
+    other.step()
+    with pytest.raises(UsageError, match=r"call optimizer\.step\(\) after the loop"):
+        for _ in next(job.loop()):
+            other.step()
+
+
 @pytest.mark.parametrize("largest", [None, 2])
 def test_a_script_that_asks_for_the_next_micro_batch_before_it_has_used_one_is_refused_at_the_first_step(
     largest: int | None,
