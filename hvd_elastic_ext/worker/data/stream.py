@@ -102,7 +102,8 @@ class ElasticStream(IterableDataset[Any]):
         """Iterate over ``loader``, made by :meth:`loader`, one optimizer step at a time, with measured shares.
 
         Each step has one batch of this rank, with the weight of its mean loss; under ``run --replay`` a lost step may
-        have several. Its records are recorded when it has been used. Raises :class:`UsageError` if a step ends before that.
+        have several. Its records are recorded when it has been used. Raises :class:`UsageError` if a step ends before
+        that.
         """
         if self.shares is None:
             raise UsageError('ElasticStream.steps: give shares="measured", or iterate over the loader itself')

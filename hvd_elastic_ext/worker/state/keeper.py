@@ -225,8 +225,8 @@ class Keeper:
         self._told_of_replay = False
         if self._recorder is not None and averaging is not None:
             raise UsageError(
-                "run --replay: with elastic.LocalSGD and elastic.DiLoCo a loss takes no other rank's step back, so there "
-                "is nothing to do again; leave out --replay"
+                "run --replay: with elastic.LocalSGD and elastic.DiLoCo a loss takes no other rank's step back, so "
+                "there is nothing to do again; leave out --replay"
             )
         self._start()
 

@@ -38,5 +38,5 @@ def test_processes_with_and_without_replay_form_one_world_that_notes_nothing_and
 
 def test_averages_and_replay_exclude_each_other_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alone_together, "WorkerSettings", lambda: WorkerSettings(replay=True))
-    with pytest.raises(UsageError, match="LocalSGD.*leave out --replay"):
+    with pytest.raises(UsageError, match=r"LocalSGD.*leave out --replay"):
         alone_together.Process(alone_together.local_sgd(4))
