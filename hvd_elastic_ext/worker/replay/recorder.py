@@ -171,9 +171,14 @@ class Recorder:
         done = [run for run in self._done if world_lost or run.world.generation != self._generation]
         self._left, self._done, self._again = notes.joined([*done, *self._left]), [], 0
         if world_lost:
-            self._active = False  # until the next world has agreed; callbacks may do what they want in between
+            self.left()
         if world_lost and self._buffers is None:
             self._buffers = [buffer.detach().clone() for buffer in self._live_buffers()]
+
+    def left(self) -> None:
+        """Note that this process has left its world. Until it has entered the next one nothing is noted: callbacks may
+        step, too."""
+        self._active = False
 
     def forget(self) -> None:
         """Note that this process goes on from another commit than its own."""

@@ -358,6 +358,8 @@ class Keeper:
             self.seal()
         self._stopping.wait_for_all()
         self._stopping.leave()
+        if self._recorder is not None:
+            self._recorder.left()
         return True
 
     def _ends_with_average(self, rounds: Rounds) -> bool:

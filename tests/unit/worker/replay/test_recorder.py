@@ -528,6 +528,8 @@ def test_callbacks_between_two_worlds_may_step_and_what_follows_training_too() -
     job.enter(generation=2)
     with pytest.raises(UsageError, match="elsewhere than"):
         job.optimizer.step()
+    job.recorder.left()  # as hosts have changed
+    job.optimizer.step()
     job.recorder.ended()
     assert job.sampler.recorder is None
     job.train(1)
