@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import Sampler
@@ -127,7 +128,7 @@ class Step:
         measured = None if self._shares is None else self._shares.begin_step()
         for number, weight in enumerate(self._weights):
             if self._recorded is not None:
-                self._recorded.before(number)
+                self._recorded.before(number, weight=weight)
             yield next(self._batches), weight
         if self._recorded is not None:
             self._recorded.end()
@@ -199,7 +200,7 @@ class GlobalBatches(Sampler[list[int]]):
         changes = 0 if shares is None else shares.changes
         if shares is not None:
             shares.report(shares.rows(self.total, self.sampler.num_replicas), self.sampler.rank)
-        for plan in plans:
+        for number, plan in enumerate(plans):
             step = Step(
                 batches,
                 [micro.weight for micro in plan.micro_batches],
@@ -215,7 +216,23 @@ class GlobalBatches(Sampler[list[int]]):
                 recorder.settle()
             if shares is not None and shares.changes != changes:
                 return True
+            if number + 1 < len(plans) and self._others_were_lost(plans[number + 1]):
+                return True
         return False
+
+    def _others_were_lost(self, plan: Plan) -> bool:
+        """Whether the step that is planned next is not a lost one though one is next, or the other way round: lost
+        steps with samples of another sampler came in between."""
+        recorder = self.sampler.recorder
+        return recorder is not None and (plan.deal is None) == bool(self._lost(recorder, 1))
+
+    def _lost(self, recorder: Recorder, most: int) -> list[Deal]:
+        """The next lost steps, as far as these batches can do them again."""
+
+        def alike(deal: Deal) -> bool:
+            return (deal.run.world.total, deal.run.world.largest) == (self.total, self.largest)
+
+        return list(takewhile(alike, recorder.lost(self.sampler, most)))
 
     def __iter__(self) -> Iterator[list[int]]:
         # Planned now, and not with the first batch: a commit in between may change the shares.
@@ -239,15 +256,17 @@ class GlobalBatches(Sampler[list[int]]):
         full, rest = divmod(len(self.sampler.remaining_indices), self.total)
         lengths = [self.total] * full + ([rest] if rest and not self.sampler.drop_last else [])
         recorder = self.sampler.recorder
-        lost = [] if recorder is None else recorder.lost(self.sampler, len(lengths))
+        lost = [] if recorder is None else self._lost(recorder, len(lengths))
         plan_of = {length: self._plan(length, rank=rank, size=size) for length in set(lengths)}
         again = [self._again(length, deal) for length, deal in zip(lengths, lost, strict=False)]
         return [*again, *(plan_of[length] for length in lengths[len(lost) :])]
 
     def _recorded(self, plan: Plan, recorder: Recorder) -> RecordedStep:
+        place = (self.sampler.epoch, len(self.sampler.remaining_indices))
         if plan.deal is not None:
-            return recorder.again(plan.deal, plan.starts)
-        return recorder.step(recorder.world(self.sampler, rows=self._rows()))
+            return recorder.again(plan.deal, plan.starts, place=place)
+        world = recorder.world(self.sampler, rows=self._rows(), total=self.total, largest=self.largest)
+        return recorder.step(world, place=place)
 
     def _rows(self) -> Rows | None:
         """The shares of the present world; None: equal ones."""
@@ -266,11 +285,17 @@ class GlobalBatches(Sampler[list[int]]):
         rows = None if world.rows is None else scaled(world.rows, length)
         taken: list[MicroBatch] = []
         starts: list[int] = []
+
+        def part(rank: int) -> tuple[MicroBatch, ...]:
+            return micro_batches(length, rank=rank, size=world.size, largest=self.largest, rows=rows)
+
         for rank in deal.parts:
             starts.append(len(taken))
-            taken += micro_batches(length, rank=rank, size=world.size, largest=self.largest, rows=rows)
-        weighted = [replace(micro, weight=micro.weight * deal.factor) for micro in taken]
-        if not taken:
-            starts, weighted = [0], [MicroBatch((self.sampler.world()[0] % length,), 0.0)]
-        samples = sum(len(micro.places) for micro in weighted if micro.weight)
-        return Plan(length, tuple(weighted), samples, tuple(starts), deal)
+            taken += [replace(micro, weight=micro.weight * deal.factor) for micro in part(rank)]
+        samples = sum(len(micro.places) for micro in taken if micro.weight)
+        if deal.padding:
+            # A part that was taken already: a model may refuse a batch of one sample.
+            filler = part(deal.parts[0] if deal.parts else self.sampler.world()[0] % world.size)
+            starts.append(len(taken))
+            taken += [replace(micro, weight=0.0) for micro in filler] * deal.padding
+        return Plan(length, tuple(taken), samples, tuple(starts), deal)

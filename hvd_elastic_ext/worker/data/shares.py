@@ -132,6 +132,8 @@ EQUAL, MEASURED = "equal", "measured"
 FIRST: Final = 8
 """Steps after which the ranks compare their times, at the next commit: after the start of a world, and after a change.
 The first steps of a process are slow, and the median leaves them out."""
+_NOMINAL: Final = 1024
+"""The samples of each rank in the global batch by which a sampler follows others that has given none yet."""
 MOST: Final = 64
 """As long as nothing changes, each comparison comes after twice as many steps as the last, up to this."""
 
@@ -219,7 +221,9 @@ class MeasuredShares:
         if seconds is not None and all(map(_known, seconds)):
             self._usual = fmean(seconds)
         if not self._total:
-            self._follow(tuple(paces))
+            usual = self.rows(_NOMINAL * len(paces), len(paces))
+            if decide(paces, usual, self._limits)[0] != usual:  # else it would follow noise once it is used
+                self._follow(tuple(paces))
             return None
         if self._usual is None:
             return None

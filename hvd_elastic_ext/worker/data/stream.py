@@ -29,6 +29,7 @@ from hvd_elastic_ext.worker.data.shares import EQUAL, MeasuredShares, Rows, chos
 from hvd_elastic_ext.worker.replay.notes import Lanes
 
 if TYPE_CHECKING:
+    from hvd_elastic_ext.worker.replay.notes import Deal
     from hvd_elastic_ext.worker.replay.recorder import Recorder
 
 _UNKNOWN: Final = "?"
@@ -100,8 +101,9 @@ class ElasticStream(IterableDataset[Any]):
     def steps(self, loader: StreamLoader) -> Iterator[Step]:
         """Iterate over ``loader``, made by :meth:`loader`, one optimizer step at a time, with measured shares.
 
-        Each step has one batch of this rank, with the weight of its mean loss. Its records are recorded when it has
-        been used. Raises :class:`UsageError` if a step ends before that.
+        Each step has one batch of this rank, with the weight of its mean loss; under ``run --replay`` a lost step may
+        have several. Its records are recorded when it has been used. Raises :class:`UsageError` if a step ends before
+        that.
         """
         if self.shares is None:
             raise UsageError('ElasticStream.steps: give shares="measured", or iterate over the loader itself')
@@ -109,9 +111,12 @@ class ElasticStream(IterableDataset[Any]):
             raise UsageError("ElasticStream.steps: this loader was not made by this stream's loader(...)")
         if self.recorder is not None:
             self.recorder.settle()
-            yield from loader.again(self.recorder)
-        while (yield from loader.until_shares_change(self.shares)):
-            pass  # what was read ahead is dropped: it does not count as consumed
+        while True:
+            if self.recorder is not None:
+                yield from loader.again(self.recorder)
+            if not (yield from loader.until_shares_change(self.shares)):
+                return
+            # What was read ahead is dropped: it does not count as consumed.
 
     def set_epoch(self, epoch: int) -> None:
         """Begin ``epoch``. For the present epoch this changes nothing."""
@@ -345,30 +350,40 @@ class StreamLoader(DataLoader[Any]):
             step.demand_done("ElasticStream.steps")
             if recorder is not None:
                 recorder.settle()
-            if shares.changes != changes:
+            if shares.changes != changes or (recorder is not None and self._lost(recorder) is not None):
                 return True
         return False
+
+    def _lost(self, recorder: Recorder) -> Deal | None:
+        """The next step, if it is a lost one of this epoch."""
+        for deal in recorder.lost(self.dataset, 1):
+            world = deal.run.world
+            if world.lanes is not None and world.rows is not None and world.lanes.epoch == self.dataset.epoch:
+                return deal
+        return None
 
     def again(self, recorder: Recorder) -> Iterator[Step]:
         """Yield the lost steps of this epoch, as the world that did them had assigned their records."""
         stream, present = self.dataset, self.dataset.world()[0]
-        while deals := recorder.lost(stream, 1):
-            [deal] = deals
+        while (deal := self._lost(recorder)) is not None:
             world, number = deal.run.world, deal.run.at
-            if world.lanes is None or world.rows is None or world.lanes.epoch != stream.epoch:
-                return
+            assert world.lanes is not None
+            assert world.rows is not None
             assignment = stream.assign_again(world.lanes, world.rows, done=number)
             parts = assignment.rows_in(number)
             length = sum(parts)
             weights = [world.size * parts[rank] / length * deal.factor for rank in deal.parts]
-            ranks = deal.parts or (present % world.size,)  # all take part in the reductions
+            # All make equally many passes.
+            filler = deal.parts[0] if deal.parts else present % world.size
             step = Step(
-                self._read_again([assignment.ranges_in(number, rank) for rank in ranks]),
-                weights or [0.0],
+                self._read_again(
+                    [assignment.ranges_in(number, rank) for rank in (*deal.parts, *[filler] * deal.padding)]
+                ),
+                weights + [0.0] * deal.padding,
                 length=length,
                 rows=sum(parts[rank] for rank in deal.parts),
                 record=stream.record_step,
-                recorded=recorder.again(deal, range(len(ranks))),
+                recorded=recorder.again(deal, range(len(deal.parts) + (deal.padding > 0))),
             )
             yield step
             step.demand_done("ElasticStream.steps")

@@ -163,7 +163,8 @@ class OwnTime:
     def seconds(self) -> float | None:
         """Return the time; None if it is not known, because a wait for other ranks was not measured."""
         if self._events:
-            self._events[-1].synchronize()
+            for event in self._events:  # they may be in several streams, such as those of autograd's threads
+                event.synchronize()
             spans = zip(self._events[::2], self._events[1::2], strict=True)
             self._seconds = sum(float(begun.elapsed_time(ended)) for begun, ended in spans) / 1000
             self._events.clear()

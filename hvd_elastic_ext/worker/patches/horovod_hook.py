@@ -33,6 +33,7 @@ from hvd_elastic_ext.worker.sync.host_updates import HostsUpdate
 log = logging.getLogger(__name__)
 
 ADOPT: Final = "HVD_ELASTIC_ADOPT"
+REPLAY: Final = "HVD_ELASTIC_REPLAY"
 STOCK: Final = "hvd_elastic_ext.worker.stock"
 
 OBJECTS: Final = ("broadcast_object", "allgather_object")
@@ -420,6 +421,12 @@ def _run_fn(
                 getattr(state, "_finish_rounds", lambda: None)()
                 return value
 
+        if os.environ.get(REPLAY) == "1" and not takes_numbered_updates(state):
+            log.warning(
+                "run --replay does nothing for a State of Horovod's own (%s): lost steps are trained again as without "
+                "it; use that of hvd_elastic_ext, or give --adopt, too",
+                type(state).__name__,
+            )
         manager.init()
         manager.register_listener(state)
         try:

@@ -40,6 +40,10 @@ class World:
     """The name of the sampler or stream in the State."""
     lanes: Lanes | None = None
     """Of a stream; None: it is a sampler."""
+    total: int = 0
+    """The samples of a whole global batch over a sampler."""
+    largest: int | None = None
+    """The most samples of a micro-batch over a sampler; None: as many as there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,10 @@ def encode(runs: Runs) -> bytes:
     return to_text(
         {
             "worlds": [
-                [world.generation, world.size, world.rows, world.source, world.lanes and astuple(world.lanes)]
+                [
+                    *(world.generation, world.size, world.rows, world.source, world.lanes and astuple(world.lanes)),
+                    *(world.total, world.largest),
+                ]
                 for world in worlds
             ],
             "runs": [[worlds.index(run.world), run.steps, run.at, *run.rates] for run in runs],
@@ -122,8 +129,10 @@ def decode(data: bytes) -> Runs:
             None if rows is None else tuple(map(int, rows)),
             str(source),
             None if lanes is None else _lanes(*lanes),
+            int(total),
+            None if largest is None else int(largest),
         )
-        for generation, size, rows, source, lanes in found["worlds"]
+        for generation, size, rows, source, lanes, total, largest in found["worlds"]
     ]
     return tuple(
         Run(worlds[world], tuple(map(float, rates)), int(steps), int(at)) for world, steps, at, *rates in found["runs"]
@@ -147,6 +156,14 @@ class Deal:
     """The ranks of the present world."""
     parts: tuple[int, ...]
     """The ranks of the step's own world whose micro-batches this rank takes, in this order. Empty: none is left."""
+    most: int = 1
+    """The most parts that a rank of the present world takes."""
+
+    @property
+    def padding(self) -> int:
+        """How many parts this rank does with weight 0: all ranks make equally many passes, so that a collective within
+        the loop over micro-batches finds all of them."""
+        return max(0, max(1, self.most) - len(self.parts))
 
     @property
     def factor(self) -> float:
@@ -166,7 +183,8 @@ def deal(owners: Sequence[int | None], size: int) -> tuple[tuple[int, ...], ...]
     return tuple(map(tuple, taken))
 
 
-def seed(base: int, *, step: int, rank: int) -> int:
-    """Return the seed of the generators for one rank's part of a step: 64 bits. ``step``: the steps before it."""
-    digest = hashlib.blake2b(b"%d %d %d" % (base, step, rank), digest_size=8).digest()
+def seed(base: int, *, step: int, rank: int, place: tuple[int, int] = (0, 0)) -> int:
+    """Return the seed of the generators for one rank's part of a step: 64 bits. ``step``: the optimizer's steps before
+    it. ``place``: the epoch of its samples and where they begin, as an optimizer may step once for several of them."""
+    digest = hashlib.blake2b(b"%d %d %d %d %d" % (base, step, rank, *place), digest_size=8).digest()
     return int.from_bytes(digest, "little")

@@ -222,6 +222,12 @@ class Keeper:
             Recorder(_Repeated(inventory, self._steps), replayed=self._replayed) if settings.replay else None
         )
         """Notes the steps since the last commit, under ``run --replay``."""
+        self._told_of_replay = False
+        if self._recorder is not None and averaging is not None:
+            raise UsageError(
+                "run --replay: with elastic.LocalSGD and elastic.DiLoCo a loss takes no other rank's step back, so "
+                "there is nothing to do again; leave out --replay"
+            )
         self._start()
 
     @property
@@ -352,6 +358,8 @@ class Keeper:
             self.seal()
         self._stopping.wait_for_all()
         self._stopping.leave()
+        if self._recorder is not None:
+            self._recorder.left()
         return True
 
     def _ends_with_average(self, rounds: Rounds) -> bool:
@@ -476,6 +484,7 @@ class Keeper:
             entered=max(self._generation, self._world() - 1, before),
             by_hand=self._by_hand, imported=self._importing.word,
             row=Row(0, 0) if self._calls is None else self._calls.row(),
+            replay=self._recorder is not None,
         )  # fmt: skip
         if self._calls is not None and self._meet(self._calls, candidates):
             self.sync()
@@ -494,10 +503,25 @@ class Keeper:
             self._rounds.enter()
         if self._settings.verify:
             self._verify(election)
-        if self._recorder is not None:
-            self._recorder.enter(self._comms, generation=self._generation, root=election.root)
+        self._enter_recorder(candidates, root=election.root)
         self._stopping.enter()
         self._synced(election, candidates)
+
+    def _enter_recorder(self, candidates: Sequence[Candidate], *, root: int) -> None:
+        """Agree on what is to be done again, if all ranks note their steps."""
+        noting = sum(candidate.replay for candidate in candidates)
+        if self._recorder is not None and noting == len(candidates):
+            self._recorder.enter(self._comms, generation=self._generation, root=root)
+            return
+        if self._recorder is not None:
+            self._recorder.ended()
+        if noting and self._comms.rank() == 0 and not self._told_of_replay:
+            self._told_of_replay = True
+            log.warning(
+                "run --replay: %d of %d processes note their steps, as others were started by a launcher without (or "
+                "with) --replay; lost steps are trained again as without it, until all are of one kind",
+                noting, len(candidates),
+            )  # fmt: skip
 
     def _enter(self) -> None:
         """Make the live state and the last commit equal. If weights differ, the user has changed them, and no step."""

@@ -66,13 +66,15 @@ class Candidate(NamedTuple):
     in_call: int = 0
     """The call that the rank is in, 0 outside of any."""
     past: int = 0
-    """This and the rest: as in :class:`~hvd_elastic_ext.worker.calls.meeting.Row`."""
+    """This and the next six: as in :class:`~hvd_elastic_ext.worker.calls.meeting.Row`."""
     left: int = 0
     generators: int = 0
     begun: int = 0
     others: int = 0
     collectives: int = 0
     known: int = 0
+    replay: int = 0
+    """Whether it notes its steps, under ``run --replay``."""
 
     @property
     def identity(self) -> Identity:
@@ -162,15 +164,17 @@ def candidates(
     by_hand: bool = False,
     imported: int = 0,
     row: Row = Row(0, 0),  # noqa: B008 (a tuple)
+    replay: bool = False,
 ) -> list[Candidate]:
-    """Return the last commit of each rank, from one small table that all ranks add up. For ``imported`` see Candidate.
+    """Return the last commit of each rank, from one small table that all ranks add up. For ``imported`` and ``replay``
+    see Candidate.
 
     ``by_hand``: this rank's firm tensors have changed outside a world's steps, so their contents must be compared.
     """
     table = torch.zeros(comms.size(), len(Candidate._fields), dtype=torch.int64)
     mine = _candidate(buffer, entered, by_hand=by_hand)._replace(
         imported=imported, in_call=row.call, past=row.past, left=row.left, generators=row.generators, others=row.others,
-        collectives=row.collectives, known=row.known, begun=row.begun,
+        collectives=row.collectives, known=row.known, begun=row.begun, replay=replay,
     )  # fmt: skip
     table[comms.rank()] = torch.tensor(mine, dtype=torch.int64)
     comms.sum(table, name="election")

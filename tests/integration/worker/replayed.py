@@ -13,8 +13,10 @@ import signal
 import sys
 from pathlib import Path
 
+import horovod.torch as hvd
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
@@ -46,8 +48,11 @@ def train(state, out):
             draws = []
             for (ids, batch, labels), weight in step:
                 noise = random.random() + np.random.rand()
-                draws.append([ids.tolist(), noise, torch.rand(1).item()])
-                (F.cross_entropy(model(batch * (1 + 0.1 * noise)), labels) * weight).backward()
+                if weight:
+                    draws.append([ids.tolist(), noise, torch.rand(1).item()])
+                loss = F.cross_entropy(model(batch * (1 + 0.1 * noise)), labels) * weight
+                loss.backward()
+                total(loss.detach())  # it hangs if a rank has fewer micro-batches than another
             if (state.step, first[0]) == (AT - 1, VICTIM) and not (FOLDER / "killed").exists():
                 (FOLDER / "killed").touch()
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -75,6 +80,14 @@ def train(state, out):
         state.epoch += 1
         sampler.set_epoch(state.epoch)
         state.stream.set_epoch(state.epoch)
+
+
+def total(loss):
+    """The sum over all ranks."""
+    if dist.is_initialized():
+        dist.all_reduce(loss)
+    else:
+        hvd.allreduce(loss, op=hvd.Sum, name="loss")
 
 
 def open_shard(shard, start):

@@ -228,6 +228,17 @@ def test_a_sampler_that_was_not_used_lately_follows_the_speed_of_those_that_were
     assert in_lockstep(2, rank_main)[0] == [((48, 48), (48, 48))] * 2
 
 
+@pytest.mark.parametrize(("slow", "rows"), [(1.01, (48, 48)), (1.04, (48, 48)), (2.0, (64, 32))])
+def test_a_sampler_that_is_first_used_later_follows_a_speed_and_no_noise(slow: float, rows: Any) -> None:
+    def rank_main(comms: LockstepComms) -> Any:
+        images, unused = MeasuredShares(), MeasuredShares()
+        do_steps(images, FIRST, seconds=(1.0, slow)[comms.rank()], rows=48)
+        agree({"images": images, "unused": unused}, comms)  # type: ignore[arg-type]
+        return unused.rows(96, 2), unused.rows(960, 2)
+
+    assert in_lockstep(2, rank_main)[0] == [(rows, (10 * rows[0], 10 * rows[1]))] * 2
+
+
 @given(
     seconds=st.lists(st.tuples(*[st.floats(1e-6, 1e3)] * 3), min_size=1, max_size=4),
     samples=st.lists(st.integers(1, 1000), min_size=4, max_size=4),
@@ -313,6 +324,21 @@ def test_on_a_gpu_a_rank_s_own_time_is_with_what_the_device_waits_for_its_host(g
     gpu.work(2.0)
     measured.end()
     assert measured.seconds() == 5.0
+
+
+def test_on_a_gpu_the_host_waits_for_each_stream_whose_events_it_asks_for_times(gpu: Gpu) -> None:
+    measured = OwnTime.begin()
+    gpu.work(2.0)
+    with gpu.timer.waiting():
+        gpu.wait(7.0)
+    measured.end()
+    *others, last = measured._events
+    waited = []
+    for event in (*others, last):
+        event.synchronize = lambda event=event: waited.append(event)
+    gpu.known_to = last.at
+    assert measured.seconds() == 2.0
+    assert waited == [*others, last]
 
 
 def test_on_a_gpu_the_steps_of_two_samplers_may_be_measured_at_once(gpu: Gpu) -> None:

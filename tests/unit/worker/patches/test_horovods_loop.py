@@ -105,3 +105,12 @@ def test_an_error_of_a_reset_callbacks_own_comes_through_and_so_does_a_loss_each
     with pytest.raises(HorovodInternalError, match="gone"):
         looped(lambda state: 7, state)
     assert (state.told.count("reset"), state.told[-1]) == (5, "ends")
+
+
+@pytest.mark.parametrize("replay", [False, True])
+def test_with_a_state_of_horovods_own_a_user_is_told_that_replay_does_nothing(
+    replay: bool, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setenv("HVD_ELASTIC_REPLAY", str(int(replay)))
+    assert looped(lambda state: 7, State()) == 7
+    assert ["--replay does nothing" in text for text in caplog.messages] == [True] * replay

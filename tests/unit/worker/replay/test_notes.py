@@ -21,6 +21,8 @@ WORLDS = st.builds(
     rows=st.none() | st.lists(st.integers(0, 9), min_size=1, max_size=4).map(tuple),
     source=st.sampled_from(["sampler", "stream"]),
     lanes=st.none() | st.builds(Lanes, st.integers(0, 3), st.just("0:1-5"), st.integers(1, 2), st.booleans()),
+    total=st.integers(0, 9),
+    largest=st.none() | st.integers(1, 9),
 )
 RUNS = st.lists(
     st.builds(Run, WORLDS, st.lists(st.floats(0, 1), max_size=3).map(tuple), st.integers(1, 9), st.integers(0, 9)),
@@ -106,19 +108,24 @@ def test_the_ranks_of_another_world_take_the_micro_batches_of_a_lost_step_as_the
 ) -> None:
     owners = [rank if rank < former and data.draw(st.booleans()) else None for rank in range(present)]
     rows = data.draw(st.none() | st.permutations(equal(total, former)))
-    run = Run(World(1, former, None if rows is None else tuple(rows)), ())
+    run = Run(World(1, former, None if rows is None else tuple(rows), total=total, largest=largest), ())
     count = 2 * total + 1  # a whole global batch, a whole one, and one with a single sample
     taken: dict[int, list[MicroBatch]] = {}
-    for rank, parts in enumerate(notes.deal(owners, former)):
+    dealt = notes.deal(owners, former)
+    most = max(map(len, dealt))
+    for rank, parts in enumerate(dealt):
         sampler = PlacedSampler((rank, present), count)
-        sampler.recorder = Lost([Deal(run, present, parts)])
+        sampler.recorder = Lost([Deal(run, present, parts, most)])
         plan, *rest = GlobalBatches(sampler, total, largest)._plans()
-        assert len(plan.starts) == max(1, len(parts))
+        assert len(plan.starts) == len(parts) + (len(parts) < most)
+        assert len(plan.micro_batches) == most * len(
+            micro_batches(total, rank=0, size=former, largest=largest, rows=run.world.rows)
+        )
         ends = [*plan.starts[1:], len(plan.micro_batches)]
-        for part, start, end in zip(parts, plan.starts, ends, strict=bool(parts)):
+        for part, start, end in zip(parts, plan.starts, ends, strict=False):
             taken[part] = list(plan.micro_batches[start:end])
-        if not parts:
-            assert [micro.weight for micro in plan.micro_batches] == [0.0]
+        padding = plan.micro_batches[plan.starts[-1] :] if len(parts) < most else ()
+        assert not any(micro.weight for micro in padding)
         sampler.recorder = None
         assert rest == GlobalBatches(sampler, total, largest)._plans()[1:], "the next one is dealt as usual"
     for rank in range(former):

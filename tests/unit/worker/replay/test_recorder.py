@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import pickle
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -62,13 +64,26 @@ class Job:
     def enter(self, comms: Any = None, *, generation: int = 1) -> None:
         self.recorder.enter(comms or AloneComms(), generation=generation, root=0)
 
+    def step(self, loop: Any) -> list[Any]:
+        """Do the next step of a loop; the samples of each micro-batch."""
+        taken = []
+        for (places, inputs), weight in next(loop):
+            taken.append(places.tolist())
+            (self.net(inputs).mean() * weight).backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return taken
+
+    def loop(self) -> Any:
+        return self.batches.steps(DataLoader(self.data, batch_sampler=self.batches))
+
     def lost(self) -> list[Deal]:
         return self.recorder.lost(self.sampler, 99)
 
     def train(self, steps: int) -> list[Any]:
         """Do steps; what each has drawn."""
         drawn = []
-        loop = self.batches.steps(DataLoader(self.data, batch_sampler=self.batches))
+        loop = self.loop()
         for _ in range(steps):
             step = next(loop)
             drawn.append([])
@@ -83,6 +98,11 @@ class Job:
 
     def weights(self) -> list[torch.Tensor]:
         return [value.clone() for value in self.net.state_dict().values()]
+
+
+def former(size: int, *, total: int = 4, source: str = "sampler") -> World:
+    """The world in which the job has lost steps."""
+    return World(1, size, source=source, total=total)
 
 
 def lost(job: Job, *steps: Run, places: dict[int, int]) -> None:
@@ -115,7 +135,7 @@ def test_steps_since_the_commit_are_done_again_after_a_loss_and_those_before_it_
 def test_a_second_loss_in_the_middle_leaves_all_steps_to_be_done_again_as_the_worlds_had_done_them() -> None:
     job = Job()
     job.enter()
-    lost(job, Run(World(1, 2, source="sampler"), (0.1,), 3), places={1: 1})
+    lost(job, Run(former(2), (0.1,), 3), places={1: 1})
     job.enter(generation=2)
     assert [deal.parts for deal in job.lost()] == [(1, 0)] * 3
     job.train(4)  # three of them, and one of its own
@@ -133,7 +153,7 @@ def test_a_second_loss_in_the_middle_leaves_all_steps_to_be_done_again_as_the_wo
 def test_a_commit_in_the_middle_leaves_only_the_rest() -> None:
     job = Job()
     job.enter()
-    lost(job, Run(World(1, 2, source="sampler"), (0.1,), 3), places={1: 0})
+    lost(job, Run(former(2), (0.1,), 3), places={1: 0})
     job.enter(generation=2)
     job.train(2)
     job.recorder.committed()
@@ -145,7 +165,7 @@ def test_a_commit_in_the_middle_leaves_only_the_rest() -> None:
 def test_a_step_that_one_survivor_alone_has_done_is_done_again_by_all() -> None:
     def rank(comms: LockstepComms) -> Any:
         job = Job()
-        job.recorder._left = (Run(World(1, 3, source="sampler"), (0.1,), 4 + comms.rank()),)
+        job.recorder._left = (Run(former(3), (0.1,), 4 + comms.rank()),)
         job.recorder._places = {1: 2 - 2 * comms.rank()}
         job.enter(comms, generation=2)
         return [deal.parts for deal in job.lost()], job.recorder._seed
@@ -163,7 +183,7 @@ def test_buffers_and_generators_end_as_after_the_survivors_own_part() -> None:
         jobs.append(job)
         if size == 2:
             job.batches.total = 8  # rank 0 takes every second sample of it
-            lost(job, Run(World(1, 2, source="sampler"), (0.1,)), places={1: 0})
+            lost(job, Run(former(2, total=8), (0.1,)), places={1: 0})
             job.enter(generation=2)
             own = [[0, 2, 4, 6]]
         else:
@@ -187,7 +207,7 @@ def test_a_lost_step_has_the_rate_that_it_had_and_what_follows_the_step_finds_th
     job.enter()
     used = []
     job.optimizer.register_step_pre_hook(lambda *_: used.append(job.optimizer.param_groups[0]["lr"]))
-    lost(job, Run(World(1, 2, source="sampler"), (0.25,)), places={1: 0})
+    lost(job, Run(former(2), (0.25,)), places={1: 0})
     job.enter(generation=2)
     job.train(2)
     assert used == [0.25, 0.1]
@@ -198,15 +218,16 @@ def test_the_passes_for_a_step_are_the_users_again_after_the_lost_ones_and_after
     job = Job()
     job.enter()
     job.optimizer.set_backward_passes_per_step(2)
-    lost(job, Run(World(1, 2, source="sampler"), (0.1,), 2), places={1: 0})
+    lost(job, Run(former(2), (0.1,), 2), places={1: 0})
     job.enter(generation=2)
     job.train(2)
     job.recorder.settle()
     assert job.optimizer.backward_passes_per_step == 2
-    lost(job, Run(World(1, 2, source="sampler"), (0.1,), 2), places={1: 0})
+    lost(job, Run(former(2), (0.1,), 2), places={1: 0})
     job.enter(generation=2)
     loop = job.batches.steps(DataLoader(job.data, batch_sampler=job.batches))
-    list(next(loop))
+    for (_, inputs), weight in next(loop):
+        (job.net(inputs).mean() * weight).backward()
     assert job.optimizer.backward_passes_per_step > 1000
     job.recorder.rolled_back(world_lost=True)
     assert job.optimizer.backward_passes_per_step == 2
@@ -239,6 +260,277 @@ def test_what_cannot_be_done_again_is_refused_before_training() -> None:
     job.optimizers = lambda: {"optimizer": object()}
     with pytest.raises(UsageError, match="is not an optimizer of torch"):
         job.enter()
-    job.optimizers = dict
-    with pytest.raises(UsageError, match="needs an optimizer"):
+    job = Job()
+    job.optimizer = torch.optim.SGD(job.net.parameters(), lr=0.1)
+    job.optimizer.set_backward_passes_per_step = lambda passes: None  # Horovod's optimizer for Adasum has no op
+    with pytest.raises(UsageError, match=r"another op than hvd\.Average"):
         job.enter()
+
+
+def test_a_state_without_an_optimizer_is_not_recorded() -> None:
+    job = Job()
+    job.optimizers = dict
+    job.enter()
+    assert job.sampler.recorder is None
+    assert [len(list(step)) for step in job.loop()] == [1] * 6
+
+
+def passes_of(parts: tuple[int, ...], most: int) -> tuple[list[Any], Job]:
+    """The passes of the rank with these parts in a lost step of three ranks, with at most one sample in each."""
+    job = Job()
+    job.net = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
+    job.optimizer = wrap(torch.optim.SGD(job.net.parameters(), lr=0.1), comms=AloneComms())
+    job.batches = GlobalBatches(job.sampler, 6, 1)
+    job.enter()
+    job.recorder._left = (Run(World(1, 3, source="sampler", total=6, largest=1), (0.1,)),)
+    job.recorder._parts = {1: (parts, most)}
+    job.gradients = []
+    job.optimizer.register_step_pre_hook(lambda *_: job.gradients.extend(p.grad.clone() for p in job.net.parameters()))
+    return job.step(job.loop()), job
+
+
+def test_all_ranks_make_equally_many_passes_of_a_lost_step() -> None:
+    both, _ = passes_of((0, 2), 2)
+    one, padded = passes_of((1,), 2)
+    none, idle = passes_of((), 2)
+    assert len(both) == len(one) == len(none) == 4
+    assert one[2:] == one[:2], "samples that it has anyway"
+    _, alone = passes_of((1,), 1)
+    assert all(map(torch.equal, padded.gradients, alone.gradients)), "what has weight 0 changes no bit"
+    assert not any(map(torch.any, idle.gradients))
+
+
+def test_ranks_that_agree_on_lost_steps_know_the_most_passes_of_any_of_them() -> None:
+    def rank(comms: LockstepComms) -> Any:
+        job = Job()
+        job.recorder._left = (Run(former(3), (0.1,)),)
+        job.recorder._places = {1: comms.rank()}
+        job.enter(comms, generation=2)
+        return [(deal.parts, deal.most, deal.padding) for deal in job.lost()]
+
+    assert in_lockstep(2, rank)[0] == [[((0, 2), 2, 0)], [((1,), 2, 1)]]
+
+
+def test_an_optimizer_that_steps_within_the_loop_over_micro_batches_is_refused_at_the_first_step() -> None:
+    job = Job()
+    job.enter()
+    (_, inputs), weight = next(iter(next(job.loop())))
+    (job.net(inputs).mean() * weight).backward()
+    with pytest.raises(UsageError, match=r"call optimizer\.step\(\) after the loop"):
+        job.optimizer.step()
+
+
+def test_a_second_optimizer_that_steps_within_the_loop_is_refused_too() -> None:
+    job = Job()
+    other = wrap(torch.optim.SGD(nn.Linear(2, 1).parameters(), lr=0.01), comms=AloneComms())
+    job.optimizers = lambda: {"optimizer": job.optimizer, "other": other}
+    job.enter()
+    job.train(1)
+    other.step()
+    next(iter(next(job.loop())))
+    with pytest.raises(UsageError, match=r"call optimizer\.step\(\) after the loop"):
+        other.step()
+
+
+@pytest.mark.parametrize("largest", [None, 2])
+def test_a_script_that_asks_for_the_next_micro_batch_before_it_has_used_one_is_refused_at_the_first_step(
+    largest: int | None,
+) -> None:
+    job = Job()
+    job.batches.largest = largest
+    job.enter()
+    with torch.no_grad():
+        list(next(job.loop()))  # an evaluation, without a step
+    for (_, inputs), weight in list(next(job.loop())):
+        (job.net(inputs).mean() * weight).backward()
+    with pytest.raises(UsageError, match="before you ask for the next"):
+        job.optimizer.step()
+
+
+def test_a_script_may_leave_out_a_backward_pass_once_it_has_shown_that_it_takes_micro_batches_in_order() -> None:
+    job = Job()
+    job.enter()
+    loop = job.loop()
+    job.step(loop)
+    for _ in next(loop):
+        pass  # such as a loss that is not finite
+    job.optimizer.step()
+
+
+class Handles:
+    """An optimizer's bookkeeping as Horovod has it: a hook has noted a pass that starts no reduction yet."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        job.optimizer._allreduce_delay = {}
+        job.optimizer._handles = {}
+        for parameter in job.net.parameters():
+            parameter.register_post_accumulate_grad_hook(self.passed)
+
+    def passed(self, parameter: torch.Tensor) -> None:
+        self.job.optimizer._handles[parameter] = (None, None)
+
+    def zero_grad(self) -> None:
+        assert not self.job.optimizer._handles, "zero_grad() was called after backward() but before step()"
+
+
+def test_a_script_may_drop_gradients_before_each_micro_batch_under_horovod() -> None:
+    job = Job()
+    job.enter()
+    lost(job, Run(former(2), (0.1,)), places={1: 0})
+    job.enter(generation=2)
+    handles, passes = Handles(job), 0
+    for (_, inputs), weight in next(job.loop()):
+        handles.zero_grad()
+        (job.net(inputs).mean() * weight).backward()
+        passes += 1
+    assert passes == 2
+    assert job.optimizer._handles, "the step is under way until the optimizer steps"
+
+
+def test_lost_steps_after_those_of_another_sampler_are_done_again_by_the_loop_that_is_under_way() -> None:
+    job = Job()
+    other = PlacedSampler((0, 1), 24)
+    job.samplers = lambda: {"sampler": job.sampler, "other": other}
+    job.enter()
+    train, check = former(2), former(2, source="other")
+    runs = Run(train, (0.1,), 2), Run(check, (0.1,)), Run(train, (0.3,), 2)
+    lost(job, *runs, places={1: 0})
+    job.enter(generation=2)
+    used = []
+    job.optimizer.register_step_pre_hook(lambda *_: used.append(job.optimizer.param_groups[0]["lr"]))
+    batches, loop = GlobalBatches(other, 4), job.loop()
+    order = job.sampler.order()
+
+    def samples(number: int) -> list[int]:
+        return sorted(int(place) for place in order[4 * number : 4 * number + 4])
+
+    for number in range(5):
+        if number == 2:
+            with torch.no_grad():
+                list(next(batches.steps(DataLoader(job.data, batch_sampler=batches))))
+        taken = job.step(loop)
+        assert sorted(itertools.chain(*taken)) == samples(number), "none comes twice"
+        assert len(taken) == (2 if number < 4 else 1), number
+    assert used == [0.1, 0.1, 0.3, 0.3, 0.1]
+    assert job.ends == [(5, 2)]
+
+
+def test_lost_steps_that_the_script_does_not_come_to_are_dropped_with_one_warning(caplog: Any) -> None:
+    job = Job()
+    other = PlacedSampler((0, 1), 24)
+    job.samplers = lambda: {"sampler": job.sampler, "other": other}
+    job.enter()
+    lost(job, Run(former(2), (0.3,), 2), Run(former(2, source="other"), (0.3,), 3), places={1: 0})
+    job.enter(generation=2)
+    loop = job.loop()
+    used = []
+    job.optimizer.register_step_pre_hook(lambda *_: used.append(job.optimizer.param_groups[0]["lr"]))
+    assert [len(job.step(loop)) for _ in range(4)] == [2, 2, 1, 1]
+    assert used == [0.3, 0.3, 0.1, 0.1]
+    [warning] = caplog.messages
+    assert warning.startswith("run --replay: 3 lost steps are not done again")
+    assert job.recorder.lost(other, 9) == []
+
+
+def test_a_loop_that_was_planned_with_lost_steps_goes_on_without_them_when_another_loop_has_come_first() -> None:
+    job = Job()
+    other = PlacedSampler((0, 1), 24)
+    job.samplers = lambda: {"sampler": job.sampler, "other": other}
+    job.enter()
+    lost(job, Run(former(2), (0.1,), 3), places={1: 0})
+    job.enter(generation=2)
+    loop, batches = job.loop(), GlobalBatches(other, 4)
+    assert len(job.step(loop)) == 2
+    with torch.no_grad():
+        list(next(batches.steps(DataLoader(job.data, batch_sampler=batches))))
+    assert [len(job.step(loop)) for _ in range(2)] == [1, 1]
+
+
+def test_lost_steps_with_global_batches_of_another_size_are_not_done_again(caplog: Any) -> None:
+    for total, largest in ((8, None), (4, 2)):
+        caplog.clear()
+        job = Job()
+        job.enter()
+        lost(job, Run(World(1, 2, source="sampler", total=total, largest=largest), (0.3,), 3), places={1: 0})
+        job.enter(generation=2)
+        loop = job.loop()
+        assert [len(job.step(loop)) for _ in range(2)] == [1, 1]
+        assert len(caplog.messages) == 1
+
+
+def test_each_of_several_global_batches_between_two_steps_of_an_optimizer_has_numbers_of_its_own() -> None:
+    job = Job()
+    job.enter()
+    loop, drawn = job.loop(), []
+    for _ in range(3):
+        for (_, inputs), weight in next(loop):
+            drawn.append(torch.rand(1).item())
+            (job.net(inputs).mean() * weight).backward()
+    assert len(set(drawn)) == 3
+
+
+def test_a_sampler_can_be_pickled_and_its_copy_notes_nothing() -> None:
+    job = Job()
+    job.enter()
+    assert job.sampler.recorder is job.recorder
+    assert pickle.loads(pickle.dumps(job.sampler)).recorder is None
+
+
+def test_buffers_that_a_loss_without_lost_steps_has_found_are_not_put_back_after_a_later_one() -> None:
+    job = Job()
+    job.enter()
+    job.recorder.rolled_back(world_lost=True)
+    job.enter(generation=2)
+    job.train(2)
+    buffers = [buffer.clone() for buffer in job.net.buffers()]
+    job.recorder.rolled_back(world_lost=True)
+    job.sampler.load_state_dict({"epoch": 0, "processed_num": 0})
+    job.enter(generation=3)
+    assert all(map(torch.equal, buffers, job.net.buffers()))
+
+
+def test_each_optimizer_gets_its_own_rates_back_after_its_own_step_and_keeps_one_that_the_script_has_set() -> None:
+    job = Job()
+    extra = nn.Linear(2, 1)
+    other = wrap(torch.optim.SGD(extra.parameters(), lr=0.01), comms=AloneComms())
+    job.optimizers = lambda: {"optimizer": job.optimizer, "other": other}
+    job.enter()
+    lost(job, Run(former(2), (0.3, 0.4)), places={1: 0})
+    job.enter(generation=2)
+    used = []
+    for optimizer in (job.optimizer, other):
+        optimizer.register_step_pre_hook(lambda which, *_: used.append(which.param_groups[0]["lr"]))
+    for (_, inputs), weight in next(job.loop()):
+        (job.net(inputs).mean() * weight).backward()
+    other.step()
+    assert other.param_groups[0]["lr"] == 0.01
+    assert job.optimizer.param_groups[0]["lr"] == 0.3
+    job.optimizer.step()
+    assert used == [0.4, 0.3]
+    assert job.optimizer.param_groups[0]["lr"] == 0.1
+
+    lost(job, Run(former(2), (0.3, 0.4)), places={1: 0})
+    job.recorder._parts[1] = ((0, 1), 2)
+    for (_, inputs), weight in next(job.loop()):
+        (job.net(inputs).mean() * weight).backward()
+    job.optimizer.param_groups[0]["lr"] = 0.7
+    job.optimizer.step()
+    assert job.optimizer.param_groups[0]["lr"] == 0.7
+
+
+def test_callbacks_between_two_worlds_may_step_and_what_follows_training_too() -> None:
+    job = Job()
+    job.enter()
+    job.train(1)
+    job.recorder.rolled_back(world_lost=True)
+    job.optimizer.step()
+    job.enter(generation=2)
+    with pytest.raises(UsageError, match="elsewhere than"):
+        job.optimizer.step()
+    job.recorder.left()  # as hosts have changed
+    job.optimizer.step()
+    job.recorder.ended()
+    assert job.sampler.recorder is None
+    job.train(1)
+    assert job.recorder._done == []

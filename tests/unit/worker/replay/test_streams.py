@@ -18,16 +18,20 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 class Recorded:
     """A recorder of one rank's stream that only notes which steps there were, and has some to be done again."""
 
-    def __init__(self, place: tuple[int, int], left: Runs = (), parts: tuple[int, ...] = ()) -> None:
-        self.place, self.left, self.parts = place, left, parts
+    def __init__(
+        self, place: tuple[int, int], left: Runs = (), parts: tuple[int, ...] = (), *, most: int = 1, others: int = 0
+    ) -> None:
+        self.place, self.left, self.parts, self.most = place, left, parts, most
+        self.others = others
+        """Whether steps of another sampler come first."""
         self.done: list[notes.Run] = []
 
     def settle(self) -> None:
         pass
 
     def lost(self, source: object, most: int) -> list[Deal]:
-        runs = list(notes.each(self.left))[:most]
-        return [Deal(run, self.place[1], self.parts) for run in runs]
+        runs = [] if self.others else list(notes.each(self.left))[:most]
+        return [Deal(run, self.place[1], self.parts, self.most) for run in runs]
 
     def world(self, source: object, *, rows: Any, lanes: notes.Lanes) -> notes.World:
         return notes.World(1, self.place[1], rows, "stream", lanes)
@@ -36,7 +40,7 @@ class Recorded:
         notes.add(self.done, notes.Run(world, (), 1, at))
 
     def again(self, deal: Deal, starts: Any) -> None:
-        assert list(starts) == list(range(max(1, len(self.parts))))
+        assert list(starts) == list(range(len(self.parts) + (len(self.parts) < self.most)))
         self.left = notes.without_first(self.left)
 
 
@@ -64,14 +68,18 @@ def test_each_part_of_a_lost_step_is_read_as_it_was_and_the_rest_of_the_epoch_fo
     lost = notes.without_first(runs)  # the commit was after the first step
     lost = (notes.Run(lost[0].world, (), 2, lost[0].at),)  # and the loss before the last one
     again = {}
-    for rank, parts in enumerate(notes.deal([2, 0], 3)):
+    dealt = notes.deal([2, 0], 3)
+    for rank, parts in enumerate(dealt):
         stream = PlacedStream((rank, 2), files, shares="measured")
-        stream.recorder = Recorded((rank, 2), lost, parts)
+        stream.recorder = Recorded((rank, 2), lost, parts, most=2)
         again[rank] = steps_of(stream, workers)
         for number, part in enumerate(parts):
             for step in (1, 2):
                 [(batch, weight)] = first[part][step]
                 assert again[rank][step - 1][number] == (batch, pytest.approx(weight * 2 / 3))
+        for step in (0, 1):
+            assert len(again[rank][step]) == 2, "all ranks make equally many passes"
+            assert [weight for _, weight in again[rank][step][len(parts) :]] == [0.0] * (2 - len(parts))
     rest = [
         record for rank in again for step in again[rank][2:] for batch, weight in step if weight for record in batch
     ]
@@ -90,3 +98,20 @@ def test_steps_of_another_epoch_wait_for_it() -> None:
     later.recorder = Recorded((0, 1), left, (0,))
     assert len(steps_of(later, 0)) == 2
     assert notes.count(later.recorder.left) == 2
+
+
+def test_lost_steps_after_those_of_another_sampler_are_read_again_by_the_loop_that_is_under_way() -> None:
+    files = Files([20])
+    first = PlacedStream((0, 1), files, shares="measured")
+    first.recorder = recorder = Recorded((0, 1))
+    wanted = steps_of(first, 0)
+    left = tuple(recorder.done)
+    left = (notes.Run(left[0].world, (), 2, 1),)  # the second and the third step
+    stream = PlacedStream((0, 1), files, shares="measured")
+    stream.recorder = recorder = Recorded((0, 1), left, (0,), others=1)
+    found = []
+    for step in stream.steps(stream.loader(batch_size=3)):
+        found.append([(torch.stack(batch, 1).tolist(), weight) for batch, weight in step])
+        recorder.others = 0  # they are done after the first step
+    assert found == wanted
+    assert recorder.left == ()
