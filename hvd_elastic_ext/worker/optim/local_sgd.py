@@ -42,7 +42,7 @@ class Averager:
         self.inner = inner
         self.every = every
         self.buffers: Callable[[], Iterable[Tensor]] = tuple
-        """The buffers that are averaged, too: those of the State's models. The State sets this."""
+        """What is averaged besides the parameters: buffers of the State's models. The State sets this."""
         self.demand_alone()
 
     @property
