@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from hvd_elastic_ext.core.errors import StateError, UsageError
 from hvd_elastic_ext.core.clock import SystemClock
+from hvd_elastic_ext.core.errors import StateError, UsageError
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
 from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.comms import AloneComms
@@ -359,7 +359,8 @@ def test_a_sampler_of_a_synchronous_state_records_for_all_ranks_again():
     inventory = Inventory(process, parts, names=[], part_for=lambda value: None)
     Keeper(
         inventory, buffer=CommitBuffer(open_sides(None)), comms=AloneComms(), clock=SystemClock(),
-        reporter=Reporter(lambda *_, **__: None, SystemClock(), sample=0.0, host=""), settings=WorkerSettings(), program="",
+        reporter=Reporter(lambda *_, **__: None, SystemClock(), sample=0.0, host=""), settings=WorkerSettings(),
+        program="",
     )  # fmt: skip
     process.sampler.record_batch(0, 2)
     assert process.sampler.state_dict()["processed_num"] == 2
