@@ -120,8 +120,8 @@ class DiLoCo(Averager):
         state = elastic.TorchState(model=model, optimizer=inner, averaging=averaging, sampler=sampler, epoch=0)
 
     ``outer`` starts from the weights at the beginning of the round. Its gradient is the mean over the ranks of how
-    far each has moved away from them (Douillard et al. 2023). The rest is as in :class:`LocalSGD`. This keeps one more copy
-    of the weights, on the model's device.
+    far each has moved away from them (Douillard et al. 2023). The rest is as in :class:`LocalSGD`. This keeps one more
+    copy of the weights, on the model's device.
 
     Raises :class:`UsageError` for ``every`` below 1, for an ``inner`` that averages gradients already, and for
     optimizers that do not have the same parameters, all of ``model``.

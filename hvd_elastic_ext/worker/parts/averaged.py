@@ -112,8 +112,8 @@ class AveragingPart(Part):
     def assigning(self, name: str) -> None:
         """Refuse it."""
         raise UsageError(
-            f"state.{name} cannot be replaced: {type(self.value).__name__} averages what this State was built with; build "
-            "another State, or change the object that is there"
+            f"state.{name} cannot be replaced: {type(self.value).__name__} averages what this State was built with; "
+            "build another State, or change the object that is there"
         )
 
     def _buffers(self) -> Iterator[Tensor]:

@@ -1,8 +1,8 @@
 """``alone.py DIRECTORY EPOCHS EVERY KIND``: ranks train alone between averages. KIND: LocalSGD or DiLoCo.
 
 Each process writes to a file of its own: for a step "step", a digest of the weights before it and one of those after
-it, the epoch, its samples and the size of the world; for an average "average" and the size. A step takes PAUSE_S until the file ``hurry`` exists. The last line
-of output of each rank is a digest of its weights.
+it, the epoch, its samples and the size of the world; for an average "average" and the size. A step takes PAUSE_S until
+the file ``hurry`` exists. The last line of output of each rank is a digest of its weights.
 """
 
 import hashlib
