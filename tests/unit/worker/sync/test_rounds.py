@@ -329,12 +329,10 @@ def test_a_call_around_another_one_with_the_same_state_goes_on_averaging():
 def test_a_commit_after_training_meets_nobody_for_an_average():
     (process,) = processes = [Process(local_sgd(4), count=24)]
     a_world(processes, finish)
-    process.step_on([1, 2])
-    for _ in range(5):
-        process.commit()
-    averages = [event for event, _ in process.lines if event == "averaged"]
-    process.step_on([1, 2])
-    assert [event for event, _ in process.lines if event == "averaged"] == averages
+    averages = [event for event, _ in process.lines].count("averaged")
+    for _ in range(5):  # more than every=4
+        process.step_on([1, 2])
+    assert [event for event, _ in process.lines].count("averaged") == averages > 0
     assert not process._keeper._difference(), "the present state is committed"
 
 
