@@ -265,7 +265,7 @@ def test_fingerprints_are_those_of_the_last_average():
 
 def test_ranks_that_are_apart_after_a_loss_leave_an_epoch_together_and_meet_behind_its_loop():
     """One of them is further than the other, and would be in the script's own collective when that one averages."""
-    processes = [Process(local_sgd(5), count=60) for _ in range(3)]
+    processes = [Process(local_sgd(5), count=68) for _ in range(3)]
 
     def loses_one(process):
         if process is processes[2]:
@@ -283,7 +283,7 @@ def test_ranks_that_are_apart_after_a_loss_leave_an_epoch_together_and_meet_behi
     a_world(processes[:2], two_epochs)
     assert processes[0].weights == processes[1].weights
     counted = Counter(averaged_by(processes[2]) + processes[0].taken + processes[1].taken)
-    assert set(counted) == {(epoch, sample) for epoch in range(2) for sample in range(60)}
+    assert set(counted) == {(epoch, sample) for epoch in range(2) for sample in range(68)}
 
 
 @KINDS
