@@ -43,10 +43,14 @@ class Deal:
     """The sampler's progress when it was dealt: consumed from the start of the order …"""
     besides: Indices
     """… of which these were left out."""
+    members: Sequence[int]
+    """The ranks it was dealt to: those that were not beyond this epoch when the world began."""
     taken: int = 0
     """How many of its own this rank has consumed."""
+    settled: int = 0
+    """How many of these are part of an average."""
     averaged: int = 0
-    """How many of these are part of an average of all ranks."""
+    """How many of these all ranks know to be, since all were in this epoch."""
 
     @property
     def left(self) -> int:
@@ -56,11 +60,11 @@ class Deal:
     def progress(self, keys: Sequence[Key], taken: Sequence[int]) -> tuple[int, Indices]:
         """Return the sampler's progress, as ``start`` and ``besides``, when all that the ranks have taken is averaged.
 
-        A rank that is in a later epoch has taken its whole part of this one, and one in an earlier epoch nothing.
+        A member that is in a later epoch has taken its whole part of this one, and one in an earlier epoch nothing.
         """
         counts = [
-            count if key == self.key else len(self.own) if key > self.key else 0
-            for key, count in zip(keys, taken, strict=True)
+            taken[rank] if keys[rank] == self.key else len(self.own) if keys[rank] > self.key else 0
+            for rank in self.members
         ]
         first, beyond = consumed(self.pool, counts)
         return self.start + first, np.union1d(self.besides, beyond)
@@ -78,6 +82,8 @@ class Round:
     """What this rank has taken of earlier deals since the last average, by epoch."""
     held: Mapping[int, Indices] = field(default_factory=dict)
     """What the ranks of this world had taken and not averaged when it began, by epoch."""
+    keys: Sequence[Key] = ()
+    """Where the ranks of this world were when it began; empty if nobody has told."""
     samples: int = 0
     """How many samples this rank has contributed to the round."""
 
@@ -95,8 +101,20 @@ class Round:
 
     def forget(self) -> None:
         """Note that the sampler's progress is that of an average, and nothing was taken since."""
-        self.deal, self.samples = None, 0
-        self.mine, self.held = {}, {}
+        self.deal, self.held = None, {}
+        self.go_back()
+
+    def go_back(self) -> None:
+        """Note that nothing was taken since the last average. The deal stands: the other ranks go on with theirs."""
+        self.mine, self.samples = {}, 0
+        if self.deal is not None:
+            self.deal.taken = self.deal.settled
+
+    def members(self, rank: int, size: int, *, key: Key) -> list[int]:
+        """Return which ranks the epoch ``key`` is dealt to, for one of ``size``: all that are not beyond it."""
+        if len(self.keys) != size or self.keys[rank] > key:  # or this one has gone back: so have all
+            return list(range(size))
+        return [other for other in range(size) if self.keys[other] <= key]
 
     def rows(self) -> Indices:
         """What this rank has taken and not averaged: rows of epoch and sample."""

@@ -135,6 +135,8 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         """A loop has begun since progress was loaded, so the next one is not the same loop entered again."""
         self._run_out = False
         """That loop has requested all its samples."""
+        self._whole = False
+        """A loader has given a batch that was smaller than the others, so it leaves out nothing."""
         self._warned = False
         self._kept = False
         """A State has asked for the progress. Another sampler, such as one for validation, may record nothing."""
@@ -175,8 +177,9 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         if self.round is None:
             self.record(batch_size * self.num_replicas)
             return
-        self._deal()  # also if nothing iterates over this sampler
+        deal = self._deal()  # also if nothing iterates over this sampler
         self.round.take(batch_size)
+        self._whole |= batch_size < self._batch and deal.left == 0
         self._recorded = True
 
     def record(self, samples: int) -> None:
@@ -195,6 +198,8 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
             state["batch_size"] = self._batch
         if self.processed_indices:
             state["processed_indices"] = sorted(self.processed_indices)
+        if self.round is not None and self.round.passes:
+            state["passes"] = self.round.passes
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -203,24 +208,33 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         Older ones have ``processed_indices``; these samples are left out of this epoch.
         """
         epoch, processed = int(state_dict["epoch"]), set(state_dict.get("processed_indices", ()))
-        if (epoch, processed) != (self.epoch, self.processed_indices):
+        number, passes = int(state_dict.get("processed_num", 0)), int(state_dict.get("passes", 0))
+        same_epoch = (epoch, processed) == (self.epoch, self.processed_indices)
+        if not same_epoch:
             self._order = None
+        if self.round is not None:
+            if same_epoch and (number, passes) == (self._consumed, self.round.passes):
+                self.round.go_back()
+            else:
+                self.round.forget()
+            self.round.passes = passes
         self.epoch = epoch
-        self.processed_num = int(state_dict.get("processed_num", 0))
+        self.processed_num = number
         self.processed_indices = processed
         self._batch = int(state_dict.get("batch_size", 0))
         self._again = False
-        if self.round is not None:
-            self.round.forget()
-        self.reset()
+        self._enter()
 
     def reset(self) -> None:
         """Assign the rest. Called before the training function is entered again."""
+        if self.round is not None:
+            self.round.fold()
+        self._enter()
+
+    def _enter(self) -> None:
         self._looped = False
         if self.shares is not None:
             self.shares.begin_world()
-        if self.round is not None:
-            self.round.fold()
         self.assign()
 
     def assign(self) -> None:
@@ -334,10 +348,21 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         return self.epoch, self.round.passes
 
     @property
-    def used_up(self) -> bool:
-        """Whether this rank has taken of its part of the epoch what it can: less than a batch is left, or nothing."""
+    def whole(self) -> bool:
+        """Whether what is left of a part is trained with, also if it is less than a batch: as far as is known."""
+        return self._whole
+
+    @property
+    def at_end(self) -> bool:
+        """Whether this rank has taken of its part of the epoch what it can: nothing is left, or less than a batch."""
         deal = None if self.round is None else self.round.deal
-        return deal is not None and deal.taken > deal.averaged and deal.left < max(1, self._batch)
+        return deal is not None and deal.left < (1 if self._whole else max(1, self._batch))
+
+    @property
+    def used_up(self) -> bool:
+        """Whether it has come to that end since the last average."""
+        deal = None if self.round is None else self.round.deal
+        return deal is not None and deal.taken > deal.settled and self.at_end
 
     @property
     def contributed(self) -> int:
@@ -359,6 +384,7 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         assert round_ is not None
         round_.samples = 0
         deal = self._deal()
+        deal.settled = deal.taken
         first, besides = deal.progress(keys, taken)
         self.processed_num, self._again = first, False
         if (found := set(besides.tolist())) != self.processed_indices:
@@ -367,12 +393,17 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
             deal.averaged = deal.taken
             round_.mine, round_.held = {}, {}
 
-    def enter_world(self, rows: Indices) -> None:
-        """Deal the rest of the epoch to the ranks of a new world. ``rows``: what these have taken and not averaged, as
-        in :meth:`Round.rows`."""
+    def enter_world(self, rows: Indices, keys: Sequence[Key], *, whole: bool) -> None:
+        """Deal the rest of the epoch to the ranks of a new world.
+
+        ``rows``: what these have taken and not averaged, as in :meth:`Round.rows`. ``keys``: where they are. ``whole``:
+        whether one of them knows that loaders leave out nothing.
+        """
         assert self.round is not None
         self.round.fold()
         self.round.hold(rows)
+        self.round.keys, self._whole = tuple(keys), whole
+        self._looped = self._run_out = False  # the loop of the earlier world did not end
         self.assign()
 
     def _deal(self) -> Deal:
@@ -383,7 +414,8 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
             remaining = self.remaining_indices
             held = np.isin(remaining, round_.held_of(self.epoch))  # a rank may also hold one that came twice
             pool = remaining[~held]
-            own = share(pool, rank=self.rank, size=self.num_replicas, drop_last=self.drop_last)
+            members = round_.members(self.rank, self.num_replicas, key=self.key)
+            own = share(pool, rank=members.index(self.rank), size=len(members), drop_last=self.drop_last)
             besides = np.union1d(np.array(sorted(self.processed_indices), dtype=np.int64), remaining[held])
-            round_.deal = Deal(self.key, pool, own, self._consumed, besides)
+            round_.deal = Deal(self.key, pool, own, self._consumed, besides, members)
         return round_.deal

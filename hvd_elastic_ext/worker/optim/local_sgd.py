@@ -42,7 +42,7 @@ class Averager:
         self.inner = inner
         self.every = every
         self.buffers: Callable[[], Iterable[Tensor]] = tuple
-        """The buffers that are averaged, too: those of the State's models. The State sets this."""
+        """What is averaged besides the parameters: buffers of the State's models. The State sets this."""
         self.demand_alone()
 
     @property
@@ -119,9 +119,9 @@ class DiLoCo(Averager):
         averaging = elastic.DiLoCo(model, inner, outer, every=64)
         state = elastic.TorchState(model=model, optimizer=inner, averaging=averaging, sampler=sampler, epoch=0)
 
-    ``outer`` starts from the weights at the beginning of the round. Its gradient is the mean over the ranks of what
-    each has taken away from them (Douillard et al. 2023). The rest is as in :class:`LocalSGD`. This keeps one more copy
-    of the weights, on the model's device.
+    ``outer`` starts from the weights at the beginning of the round. Its gradient is the mean over the ranks of how
+    far each has moved away from them (Douillard et al. 2023). The rest is as in :class:`LocalSGD`. This keeps one more
+    copy of the weights, on the model's device.
 
     Raises :class:`UsageError` for ``every`` below 1, for an ``inner`` that averages gradients already, and for
     optimizers that do not have the same parameters, all of ``model``.

@@ -64,6 +64,10 @@ class Part:
         """Become one of the ``parts`` of a State, by name; they may change. Raises :class:`StateError` if it cannot be
         kept there."""
 
+    def assigning(self, name: str) -> None:
+        """Note that the State is about to keep another object, or another kind of value, as ``name``. Raises
+        :class:`UsageError` if this part needs those that were there."""
+
     def capture(self) -> Any:
         """Return the live state as a tree; its tensors may be the live ones."""
         raise NotImplementedError

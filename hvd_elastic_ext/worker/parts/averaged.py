@@ -109,10 +109,25 @@ class AveragingPart(Part):
         if self._outer is not None:
             self._outer.settle()
 
+    def assigning(self, name: str) -> None:
+        """Refuse it."""
+        raise UsageError(
+            f"state.{name} cannot be replaced: {type(self.value).__name__} averages what this State was built with; "
+            "build another State, or change the object that is there"
+        )
+
     def _buffers(self) -> Iterator[Tensor]:
-        for part in self._parts.values():
-            if isinstance(part, ModelPart):
-                yield from part.value.buffers()
+        """Buffers of the models, each once, and all of models that the inner optimizer does not train, such as a mean
+        of the weights: the script changes them on each rank."""
+        models = [part.value for part in self._parts.values() if isinstance(part, ModelPart)]
+        trained = set(map(id, self.value.parameters()))
+        own = [model for model in models if not trained.isdisjoint(map(id, model.parameters()))]
+        known = trained.union(id(parameter) for model in own for parameter in model.parameters())
+        for model in models:
+            for tensor in (*model.buffers(), *model.parameters()):
+                if id(tensor) not in known:
+                    known.add(id(tensor))
+                    yield tensor
 
     def _demand_fit(self, name: str, other: str, part: Part) -> None:
         kind = type(self.value).__name__

@@ -9,6 +9,7 @@ Standard library only.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,25 +18,30 @@ from typing import Any, Final
 
 from hvd_elastic_ext.worker.process.link import Status
 
-_preparations: Final[list[None]] = []
-"""One entry for each preparation under way."""
+
+class _Preparations(threading.local):
+    under_way = 0
+
+
+_preparations: Final = _Preparations()
+"""Those of each thread: in a test, ranks are threads, and one that averages must not hide the steps of another."""
 
 
 @contextmanager
 def preparing() -> Iterator[None]:
     """Context in which an optimizer only makes its state: Horovod calls ``step()`` with gradients of 0 for that, before
-    it broadcasts the state of a new optimizer. Such a call is not a step of training. For the main thread.
+    it broadcasts the state of a new optimizer. Such a call, by this thread, is not a step of training.
     """
-    _preparations.append(None)
+    _preparations.under_way += 1
     try:
         yield
     finally:
-        _preparations.pop()
+        _preparations.under_way -= 1
 
 
 def is_preparing() -> bool:
     """Whether a call of an optimizer's ``step()`` now only makes its state."""
-    return bool(_preparations)
+    return _preparations.under_way > 0
 
 
 SAMPLE_S: Final = 0.02

@@ -257,6 +257,8 @@ class Inventory:
         new = self._part_for(value)
         if part is None and new is None:
             return False
+        for each in (*self.parts.values(), *([new] if new is not None else [])):
+            each.assigning(name)
         self.parts.pop(name, None)
         if name in self._names:
             self._names.remove(name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -204,6 +205,10 @@ class Keeper:
         averaging = averaged.among(list(inventory.parts.values()))
         self._rounds = None if averaging is None else Rounds(averaging, comms)
         """Of ranks that train alone between two averages; else None."""
+        if self._rounds is None:
+            for part in inventory.parts.values():
+                if isinstance(sampler := getattr(part, "value", None), ElasticSampler):
+                    sampler.round = None  # an earlier State may have had it, whose ranks train alone
         self._importing = Importing()
         self.inbox = self._stopping.inbox
         self._steps = StepCount(self._stepped, counted=self._counted)
@@ -350,7 +355,7 @@ class Keeper:
         if self._steps.own_count is not None:
             # Steps are seen only here. A loss scale may skip one on some ranks alone, but all ranks check.
             self._stopping.stepped()
-        if self._rounds is not None:
+        if self._rounds is not None and not self._rounds.over:
             return self._ends_with_average(self._rounds)
         if not self._stopping.due() or self._within_a_step():
             return False
@@ -364,12 +369,17 @@ class Keeper:
 
     def _ends_with_average(self, rounds: Rounds) -> bool:
         """Average if that is due on this rank. Return whether the world ends with it."""
-        asked = self._stopping.asked_here()
-        if not (asked or rounds.due) or not self._average(rounds, stop=asked).stop:
-            return False
-        self._stopping.wait_for_all()
-        self._stopping.leave()
-        return True
+        if self._trains_alone and not rounds.followed:
+            raise UsageError(
+                "this loop does not average when training ends; with elastic.LocalSGD and elastic.DiLoCo wrap the "
+                "training function with elastic.run"
+            )
+        while (asked := self._stopping.asked_here()) or rounds.due:
+            if self._average(rounds, stop=asked).stop:
+                self._stopping.wait_for_all()
+                self._stopping.leave()
+                return True
+        return False
 
     def _average(self, rounds: Rounds, *, stop: bool, finished: bool = False) -> Average:
         """Average with the other ranks, and commit that as the outer state."""
@@ -402,6 +412,10 @@ class Keeper:
                 self._stopping.wait_for_all()
                 self._stopping.leave()
                 return True
+
+    def training(self) -> AbstractContextManager[None]:
+        """Context of our loop around a training function, which averages at its end."""
+        return nullcontext() if self._rounds is None else self._rounds.call()
 
     @property
     def commits_averages(self) -> bool:
@@ -500,6 +514,7 @@ class Keeper:
         self._follow(election, candidates)
         self._by_hand = False
         if self._rounds is not None:
+            self._rounds.over = False
             self._rounds.enter()
         if self._settings.verify:
             self._verify(election)
@@ -627,6 +642,8 @@ class Keeper:
                 exchange.receive_all(self._buffer, self._comms, root=election.root, record=root.record, local=0)
             finally:
                 self._buffer.release_sides()
+        elif election.send is Send.LOOSE:  # others may take them
+            exchange.exchange_loose(self._buffer, self._comms, root=election.root, record=root.record)
         self._inventory.adapt()
         self._inventory.settle()
         self._steps.between()
@@ -749,8 +766,6 @@ class Keeper:
             return
         self._status.averages = self._rounds is not None
         continues = 0 < self._trained == calls.number - 1
-        if self._rounds is not None:
-            self._rounds.over = False
         taken, self._call = self._takes_memory(), calls.number
         if taken is not None:
             self._memory, self._held, self.schedule = taken

@@ -38,17 +38,18 @@ def run(
     A sync is never skipped: a new world and a sync follow every interrupt. ``lost_by``: whether an error of a sync, or
     of a reset callback, which may train a step, is that of a lost peer.
     """
-    while True:
-        try:
-            with losses_told(lost_by):
-                state.sync()
-            return train()
-        except HorovodInternalError as lost:
-            log.warning("a peer was lost, rolling back: %s", lost)
-            state.restore()
-        except HostsUpdatedInterrupt:
-            pass  # it comes between two steps: there is nothing to roll back
-        _next_world(state, reset, clock, lost_by)
+    with getattr(state, "_training", nullcontext)():  # a State of Horovod's own has no such method
+        while True:
+            try:
+                with losses_told(lost_by):
+                    state.sync()
+                return train()
+            except HorovodInternalError as lost:
+                log.warning("a peer was lost, rolling back: %s", lost)
+                state.restore()
+            except HostsUpdatedInterrupt:
+                pass  # it comes between two steps: there is nothing to roll back
+            _next_world(state, reset, clock, lost_by)
 
 
 def _next_world(state: Any, reset: Callable[[], None], clock: Clock, lost_by: Callable[[BaseException], bool]) -> None:

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
@@ -122,6 +123,10 @@ class StateMethods:
     def ended(self) -> None:
         """Note the end of the training function, by a return or an error. Our loop calls this."""
         self._keeper.ended()
+
+    def _training(self) -> AbstractContextManager[None]:
+        """Context around a training function and :meth:`_finish_rounds`. Our loop is in it."""
+        return self._keeper.training()
 
     def _begin_call(self) -> None:
         """Note that the present training call runs with this State. Loops call this before the first sync."""

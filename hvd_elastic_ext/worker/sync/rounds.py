@@ -1,13 +1,18 @@
 """What ranks agree on that train alone between two averages.
 
 In a round nothing is sent. A rank comes to the next average when it has done its steps, when its part of the epoch is
-used up, or at once when it has a notice. There, one small table says what each rank has contributed, whether the world
-must end, and who has finished training. If a rank is lost before all have the average, nothing of it has happened on
-those that do not have it: they repeat it in the next world with the same weights, or get it from one that has it.
+used up, or at once when it has a notice. With its part used up, it stays there until all have reached the end of
+theirs: so they are in one epoch, and meet behind its loop as well. At an average, one small table says what each rank
+has contributed, whether the world must end, and who has finished training. If a rank is lost before all have the
+average, nothing of it has happened on those that do not have it: they repeat it in the next world with the same
+weights, or get it from one that has it.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -32,9 +37,12 @@ class Average(NamedTuple):
     """What each rank has contributed: samples, or steps if no rank counts samples."""
 
 
+log = logging.getLogger(__name__)
+
 _COLUMNS: Final = 5
-"""Of a rank in the table: samples, steps, the step, whether to stop, whether it has finished. Three for each sampler
-follow."""
+"""Of a rank in the table: samples, steps, the step, whether to stop, whether it has finished. For each sampler follow
+its epoch and pass, what was taken, and whether that is the whole part."""
+_OF_SAMPLER: Final = 4
 
 
 class Rounds:
@@ -48,10 +56,17 @@ class Rounds:
         """Steps since the last average, as if this rank had been there from then on."""
         self._steps = 0
         """Steps that it has done since then."""
+        self._waits: frozenset[str] = frozenset()
+        """Samplers whose part this rank has used up, and others have not."""
+        self._warned = False
+        self._depth = 0
+        """Calls of our loop that run with the State, one in another."""
+        self.followed = False
+        """Whether our loop runs, or has run, with the State. Another one would not average at its end."""
         self.sealing = False
         """Whether an average is being committed. At other times nothing is."""
         self.over = False
-        """Whether all ranks have finished training: the State is like any other."""
+        """Whether all ranks have finished training: until the next sync, the State is like any other."""
 
     @property
     def inner(self) -> torch.optim.Optimizer:
@@ -67,16 +82,36 @@ class Rounds:
     def due(self) -> bool:
         """Whether this rank has done its part of the round."""
         used_up = any(sampler.used_up for sampler in self._part.samplers().values())
-        return self._place >= self._averager.every or used_up
+        return self._place >= self._averager.every or used_up or bool(self._waits)
 
     def stepped(self) -> None:
         """Note a step of the inner optimizer."""
         self._place += 1
         self._steps += 1
+        if self._steps == 2 * self._averager.every and not self._warned and self._comms.rank() == 0:
+            self._warned = True
+            log.warning(
+                "%d steps, and no average: with every=%d ranks average in state.commit() or "
+                "state.check_host_updates(); call it after each step",
+                self._steps, self._averager.every,
+            )  # fmt: skip
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Context of our loop around a training function."""
+        self.followed = True
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if self._depth:
+                self.over = False  # the call around it goes on
 
     def begin(self) -> None:
         """Note that the live state is the outer one."""
         self._place = self._steps = 0
+        self._waits = frozenset()
         self._averager.begin()
 
     def average(self, *, step: int, stop: bool, finished: bool) -> Average:
@@ -84,42 +119,54 @@ class Rounds:
 
         ``step``: this rank's. ``stop``: whether it has a notice. ``finished``: whether it has finished training.
         """
-        samplers = list(self._part.samplers().values())
+        named = self._part.samplers()
+        samplers = list(named.values())
+        at_end = self._waits | {name for name, sampler in named.items() if sampler.used_up}
         with waiting():
             row = [sum(sampler.contributed for sampler in samplers), self._steps, step, int(stop), int(finished)]
             for sampler in samplers:
-                row += [*sampler.key, sampler.taken]
+                row += [*sampler.key, sampler.taken, int(sampler.at_end)]
             table = self._told(row, name="round")
             samples, steps, done, stops, ends = table[:, :_COLUMNS].T.tolist()
             weights = samples if any(samples) else steps
             if any(steps):
                 share = shares_of(weights)[self._comms.rank()]
                 self._averager.apply(self._averager.collect(self._comms, share=share))
-        for place, sampler in enumerate(samplers):
-            epochs, passes, taken = table[:, _COLUMNS + 3 * place :][:, :3].T.tolist()
-            sampler.averaged(list(zip(epochs, passes, strict=True)), taken)
+        behind = set[str]()
+        for place, (name, sampler) in enumerate(named.items()):
+            epochs, passes, taken, ended = table[:, _COLUMNS + _OF_SAMPLER * place :][:, :_OF_SAMPLER].T.tolist()
+            keys = list(zip(epochs, passes, strict=True))
+            reached = zip(keys, ended, ends, strict=True)
+            if not all(gone or (key, bool(end)) >= (sampler.key, True) for key, end, gone in reached):
+                behind.add(name)
+            sampler.averaged(keys, taken)
         self._place = self._steps = 0
+        self._waits = at_end & behind
         return Average(max(done), any(stops), all(ends), tuple(weights))
 
     def enter(self) -> None:
         """Note a new world, in which all ranks call this: what they have taken of the samples is dealt to nobody."""
+        self._waits = frozenset()
         samplers = self._part.samplers()
         mine = {name: np.empty((0, 2), dtype=np.int64) for name in samplers}
         for name, sampler in samplers.items():
             assert sampler.round is not None
             sampler.round.fold()
             mine[name] = sampler.round.rows()
-        table = self._told([self._place, *map(len, mine.values())], name="round.entered")
+        row = [self._place]
+        for name, sampler in samplers.items():
+            row += [len(mine[name]), *sampler.key, int(sampler.whole)]
+        table = self._told(row, name="round.entered")
         if not self._steps:  # it comes to the next average with the others, and not a round of its own later
             self._place = int(table[:, 0].max())
-        for column, (name, sampler) in enumerate(samplers.items(), start=1):
-            counts = table[:, column].tolist()
+        for place, (name, sampler) in enumerate(samplers.items()):
+            counts, epochs, passes, whole = table[:, 1 + _OF_SAMPLER * place :][:, :_OF_SAMPLER].T.tolist()
             rows = torch.zeros(sum(counts), 2, dtype=torch.int64)
             before = sum(counts[: self._comms.rank()])
             rows[before : before + len(mine[name])] = torch.from_numpy(mine[name])
             if len(rows):
                 self._comms.sum(rows, name=f"round.taken.{name}")
-            sampler.enter_world(rows.numpy())
+            sampler.enter_world(rows.numpy(), list(zip(epochs, passes, strict=True)), whole=any(whole))
 
     def _told(self, row: list[int], *, name: str) -> torch.Tensor:
         """Tell the other ranks ``row``, and return the rows of all."""

@@ -1,8 +1,8 @@
 """``alone.py DIRECTORY EPOCHS EVERY KIND``: ranks train alone between averages. KIND: LocalSGD or DiLoCo.
 
-Each process writes to a file of its own: for a step "step", its own count of steps, the epoch, its samples and the size
-of the world; for an average "average" and the size. A step takes PAUSE_S until the file ``hurry`` exists. The last line
-of output of each rank is a digest of its weights.
+Each process writes to a file of its own: for a step "step", a digest of the weights before it and one of those after
+it, the epoch, its samples and the size of the world; for an average "average" and the size. A step takes PAUSE_S until
+the file ``hurry`` exists. The last line of output of each rank is a digest of its weights.
 """
 
 import hashlib
@@ -41,7 +41,12 @@ state = elastic.TorchState(
     sampler=elastic.ElasticSampler(range(COUNT), seed=1),
     epoch=0,
 )
-steps, apply = 0, averaging.apply
+apply = averaging.apply
+
+
+def digest():
+    found = hashlib.sha256(b"".join(parameter.detach().numpy().tobytes() for parameter in model.parameters()))
+    return found.hexdigest()[:16]
 
 
 def applied(means):
@@ -54,17 +59,16 @@ averaging.apply = applied
 
 @elastic.run
 def train(state):
-    global steps
     loader = DataLoader(data, batch_size=BATCH, sampler=state.sampler)
     while state.epoch < EPOCHS:
         state.sampler.set_epoch(state.epoch)
         for number, (samples, batch, labels) in enumerate(loader):
+            before = digest()
             optimizer.zero_grad()
             F.cross_entropy(model(batch), labels).backward()
             optimizer.step()
-            steps += 1
             taken = ",".join(map(str, samples.tolist()))
-            print("step", steps, state.epoch, taken, elastic.size(), file=out, flush=True)
+            print("step", before, digest(), state.epoch, taken, elastic.size(), file=out, flush=True)
             time.sleep(0.0 if (FOLDER / "hurry").exists() else PAUSE_S)
             state.sampler.record_batch(number, len(samples))
             state.commit()
@@ -73,5 +77,4 @@ def train(state):
 
 with (FOLDER / f"{os.environ.get('HOROVOD_HOSTNAME', 'rank')}.{os.getpid()}.alone").open("w") as out:
     train(state)
-digest = hashlib.sha256(b"".join(parameter.detach().numpy().tobytes() for parameter in model.parameters()))
-print("weights", digest.hexdigest()[:16], flush=True)
+print("weights", digest(), flush=True)

@@ -19,7 +19,7 @@ SCRIPT = Path(__file__).with_name("replayed.py")
 HOSTS = ("localhost:1", "127.0.0.1:1", "127.1:1")
 OPTIONS = ("--replay", "--settle", "0.5", "--blacklist-cooldown-range", "100", "200", "--min-np", "1")
 AT, COMMITTED, STEPS = 27, 20, 33
-KILLS = 15
+KILLS = 6
 """Of each of two jobs."""
 
 
@@ -117,11 +117,12 @@ def test_random_kills_leave_one_history_of_steps(tmp_path: Path, size: int, engi
             job.wait_for("a whole world that trains", lambda n=wanted: job.steps_at(size) > n, timeout=120)
             os.kill(chance.choice(sorted(job.pids().values())), signal.SIGKILL)
             job.wait_for("a smaller world", lambda: job.steps_at(size - 1) > 0, timeout=60)
+        job.wait_for("the last of the lost steps", lambda: replayed(job) == sum(lost_steps(job, size)), timeout=60)
         process.terminate()
         process.wait(60)
-    lost = [record.get("steps_lost") for record in job.events("resized") if record.get("size") == size - 1]
+    lost = lost_steps(job, size)
     assert len(lost) == KILLS
-    assert sum(record.get("steps") for record in job.events("replayed")) == sum(lost) > 2 * KILLS
+    assert replayed(job) == sum(lost) > 2 * KILLS
     repeated, changes, before = 0, 0, []
     for step, versions in sorted(histories(tmp_path).items()):
         repeated += len(versions) > 1
@@ -137,6 +138,14 @@ def test_random_kills_leave_one_history_of_steps(tmp_path: Path, size: int, engi
         before = versions[0][0]["weights"]
     assert repeated == sum(lost)
     assert changes > 0.99 * step, "it trains to the end"
+
+
+def lost_steps(job: Launched, size: int) -> list[int]:
+    return [record.get("steps_lost") for record in job.events("resized") if record.get("size") == size - 1]
+
+
+def replayed(job: Launched) -> int:
+    return sum(record.get("steps") for record in job.events("replayed"))
 
 
 def histories(directory: Path) -> dict[int, list[list[dict[str, Any]]]]:

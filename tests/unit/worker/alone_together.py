@@ -134,14 +134,15 @@ def a_world(processes: Sequence[Process], main: Callable[[Process], Any]) -> lis
 
     def rank_main(comms: LockstepComms) -> Any:
         process = processes[comms.rank()]
-        try:
-            process.enter(comms)
-            return main(process)
-        except HorovodInternalError as lost:
-            process.restore()
-            return lost
-        except HostsUpdatedInterrupt as interrupt:
-            return interrupt
+        with process._training():
+            try:
+                process.enter(comms)
+                return main(process)
+            except HorovodInternalError as lost:
+                process.restore()
+                return lost
+            except HostsUpdatedInterrupt as interrupt:
+                return interrupt
 
     return list(in_lockstep(len(processes), rank_main)[0])
 

@@ -10,6 +10,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.comms import AloneComms
 from hvd_elastic_ext.worker.optim.averaging import wrap
 from hvd_elastic_ext.worker.optim.local_sgd import DiLoCo, LocalSGD, shares_of, weighted_means
+from hvd_elastic_ext.worker.process.steps import is_preparing, preparing
 from hvd_elastic_ext.worker.stock import HorovodInternalError
 from tests.unit.worker.lockstep import in_lockstep
 
@@ -182,3 +183,10 @@ def test_swapped_and_unfitting_arguments_are_refused_in_one_line():
         with pytest.raises(UsageError, match=says) as refused:
             DiLoCo(*arguments, every=2)
         assert "\n" not in str(refused.value)
+
+
+def test_a_rank_that_averages_hides_no_step_of_another_thread():
+    """Each rank of a test is a thread; what one prepares is not the other's step."""
+    with preparing():
+        seen = in_lockstep(1, lambda comms: is_preparing())[0]
+    assert list(seen) == [False]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 
 import pytest
 import torch
 from torch import nn
 
-from hvd_elastic_ext.core.errors import StateError
+from hvd_elastic_ext.core.clock import SystemClock
+from hvd_elastic_ext.core.errors import StateError, UsageError
+from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
+from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.comms import AloneComms
 from hvd_elastic_ext.worker.data.sampler import ElasticSampler
 from hvd_elastic_ext.worker.data.stream import ElasticStream
@@ -17,6 +21,8 @@ from hvd_elastic_ext.worker.optim.ddp import ddp
 from hvd_elastic_ext.worker.optim.local_sgd import LocalSGD
 from hvd_elastic_ext.worker.parts import choose, torch_parts
 from hvd_elastic_ext.worker.state.contents import Inventory
+from hvd_elastic_ext.worker.state.journal import Reporter
+from hvd_elastic_ext.worker.state.keeper import Keeper, WorkerSettings
 from hvd_elastic_ext.worker.stock import ElasticSampler as StockSampler
 from hvd_elastic_ext.worker.stock import HorovodInternalError, HostsUpdatedInterrupt
 from tests.unit.worker.alone_together import Process, a_world, dies, diloco, local_sgd
@@ -255,6 +261,141 @@ def test_fingerprints_are_those_of_the_last_average():
     seen = a_world(processes, lambda process: [process.train(6), process.fingerprint(), process.weights])
     assert seen[0][1] == seen[1][1]
     assert seen[0][2] != seen[1][2]
+
+
+def test_ranks_that_are_apart_after_a_loss_leave_an_epoch_together_and_meet_behind_its_loop():
+    """One of them is further than the other, and would be in the script's own collective when that one averages."""
+    processes = [Process(local_sgd(5), count=68) for _ in range(3)]
+
+    def loses_one(process):
+        if process is processes[2]:
+            process.train(5)
+            return dies(process)
+        return process.train(9 if process is processes[0] else 6)
+
+    def two_epochs(process):
+        for epoch in range(2):
+            process.train(epochs=epoch + 1)
+            process.comms.max(0, name="a collective of the script")
+        process._finish_rounds()
+
+    a_world(processes, loses_one)
+    a_world(processes[:2], two_epochs)
+    assert processes[0].weights == processes[1].weights
+    counted = Counter(averaged_by(processes[2]) + processes[0].taken + processes[1].taken)
+    assert set(counted) == {(epoch, sample) for epoch in range(2) for sample in range(68)}
+
+
+@KINDS
+def test_what_a_script_changes_between_two_calls_reaches_the_newcomers_of_the_second(make):
+    processes = [Process(make(4), count=24) for _ in range(2)]
+    a_world(processes, lambda process: finish(process, epochs=2))
+    ends = []
+    for process in processes:
+        ends.append(process.epoch)
+        process.epoch = 0
+        with torch.no_grad():
+            process.model.bias.fill_(3.0)
+    newcomer = Process(make(4), count=24, seed=9)
+
+    def again(process):
+        begin = process.epoch, process.model.bias.item()
+        finish(process, epochs=2)
+        return begin, process.weights
+
+    seen = a_world([*processes, newcomer], again)
+    assert ends == [2, 2]
+    assert [begin for begin, _ in seen] == [(0, 3.0)] * 3
+    assert seen[0][1] == seen[1][1] == seen[2][1]
+    assert [len(process.taken) for process in processes] == [24 + 16] * 2, "both epochs again, among three"
+
+
+def test_a_call_around_another_one_with_the_same_state_goes_on_averaging():
+    processes = [Process(local_sgd(4), count=96) for _ in range(2)]
+
+    def nested(process):
+        process.train(4)
+        with process._training():
+            process.train(4)
+            process._finish_rounds()
+        process.train(8)
+        return process.weights
+
+    first, second = a_world(processes, nested)
+    assert first == second
+    assert processes[0].commits == 5, "two averages, that of the end of the inner call, and two more"
+
+
+def test_a_commit_after_training_meets_nobody_for_an_average():
+    (process,) = processes = [Process(local_sgd(4), count=24)]
+    a_world(processes, finish)
+    averages = [event for event, _ in process.lines].count("averaged")
+    for _ in range(5):  # more than every=4
+        process.step_on([1, 2])
+    assert [event for event, _ in process.lines].count("averaged") == averages > 0
+    assert not process._keeper._difference(), "the present state is committed"
+
+
+def test_a_loop_that_does_not_average_at_the_end_is_refused():
+    process = Process(local_sgd(4))
+    process.enter(AloneComms())
+    with pytest.raises(UsageError, match=r"elastic\.run"):
+        process.train(1)
+
+
+def test_a_script_that_never_commits_is_told_once(caplog):
+    (process,) = processes = [Process(local_sgd(2))]
+    process.commit = int
+    a_world(processes, lambda process: process.train(12))
+    assert len([record for record in caplog.records if "no average" in record.message]) == 1
+
+
+def test_a_sampler_of_a_synchronous_state_records_for_all_ranks_again():
+    process = Process(local_sgd(2), count=8)
+    names = torch_parts.ParameterNames()
+    parts = {"sampler": choose.part_for(process.sampler, names)}
+    inventory = Inventory(process, parts, names=[], part_for=lambda value: None)
+    Keeper(
+        inventory, buffer=CommitBuffer(open_sides(None)), comms=AloneComms(), clock=SystemClock(),
+        reporter=Reporter(lambda *_, **__: None, SystemClock(), sample=0.0, host=""), settings=WorkerSettings(),
+        program="",
+    )  # fmt: skip
+    process.sampler.record_batch(0, 2)
+    assert process.sampler.state_dict()["processed_num"] == 2
+
+
+def test_a_mean_of_weights_that_the_script_keeps_is_averaged_too_and_frozen_weights_are_not_sent():
+    net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
+    inner = torch.optim.SGD([*net[0].parameters(), *net[1].parameters()], lr=0.1)  # the last layer is frozen
+    mean = copy.deepcopy(net)
+    averaging = LocalSGD(inner, every=2)
+    a_state(model=net, optimizer=inner, averaging=averaging, norm=net[1], head=net[2], ema=mean)
+    sent = [id(tensor) for tensor in averaging.buffers()]
+    floating = [net[1].running_mean, net[1].running_var]
+    of_mean = [*mean.parameters(), mean[1].running_mean, mean[1].running_var]
+    assert sorted(sent) == sorted(
+        map(id, [*floating, net[1].num_batches_tracked, *of_mean, mean[1].num_batches_tracked])
+    )
+    means = averaging.collect(AloneComms(), share=1.0)
+    with torch.no_grad():
+        mean[0].weight.add_(1.0)
+    averaging.apply(means)
+    assert torch.equal(mean[0].weight, net[0].weight)
+
+
+def test_a_part_of_a_state_that_averages_cannot_be_replaced():
+    state = a_state()
+    (model, inner), names = (state.parts[name].value for name in ("model", "optimizer")), state.names
+    for name, value in (
+        ("optimizer", torch.optim.SGD(model.parameters(), lr=0.1)),
+        ("averaging", LocalSGD(inner, every=3)),
+        ("model", nn.Linear(2, 1)),
+    ):
+        with pytest.raises(UsageError, match="cannot be replaced") as refused:
+            state.assigning(name, value)
+        assert "\n" not in str(refused.value)
+    assert not state.assigning("model", model)
+    assert state.names == names
 
 
 def a_state(**others):
