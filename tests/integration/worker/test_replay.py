@@ -114,9 +114,9 @@ def test_random_kills_leave_one_history_of_steps(tmp_path: Path, size: int, engi
     with job.run(*options, *limits, *script) as process:
         for _ in range(KILLS):
             wanted = chance.randint(3, 40)
-            job.wait_for("a whole world that trains", lambda n=wanted: job.steps_at(size) > n, timeout=120)
+            job.wait_for("a whole world that trains", lambda n=wanted: steps_of_world(job, size) > n, timeout=120)
             os.kill(chance.choice(sorted(job.pids().values())), signal.SIGKILL)
-            job.wait_for("a smaller world", lambda: job.steps_at(size - 1) > 0, timeout=60)
+            job.wait_for("a smaller world", lambda: steps_of_world(job, size - 1) > 0, timeout=60)
         job.wait_for("the last of the lost steps", lambda: replayed(job) == sum(lost_steps(job, size)), timeout=60)
         process.terminate()
         process.wait(60)
@@ -138,6 +138,12 @@ def test_random_kills_leave_one_history_of_steps(tmp_path: Path, size: int, engi
         before = versions[0][0]["weights"]
     assert repeated == sum(lost)
     assert changes > 0.99 * step, "it trains to the end"
+
+
+def steps_of_world(job: Launched, size: int) -> int:
+    """The steps of the newest world if it has this size: its first ones are told before that it has formed."""
+    formed = job.events("resized")
+    return job.steps_at(size) if formed and formed[-1].get("size") == size else 0
 
 
 def lost_steps(job: Launched, size: int) -> list[int]:
