@@ -111,6 +111,7 @@ def entered(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
     worker.failure = worker.lost_peer = None  # of a program that ran before
     if worker.generation < newest:
         worker.generation, worker.since, worker.moved_at = newest, job.now, 0.0
+        worker.stage = Stage.LIVE  # its rank may be from the launcher before, which died before it could say so
         job.world.begun = True
 
 

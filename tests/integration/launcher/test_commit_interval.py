@@ -22,9 +22,14 @@ def job(launched: Launched, every: str, *, processes: int = 2) -> list[object]:
     return [*options, "--commit-every", every, "--checkpoint-every", "notice", sys.executable, COMMITTER, 10**6]
 
 
+def newest(launched: Launched) -> int:
+    """The newest world whose members have agreed on their state; 0 before the first one."""
+    return max((record.get("world") for record in launched.events("synced")), default=0)
+
+
 def committed(launched: Launched) -> list[int]:
     """Steps after which rank 0 has committed in the newest world."""
-    world = max((record.get("world") for record in launched.events("synced")), default=None)
+    world = newest(launched)
     return [record.get("step") for record in launched.events("committed") if record.get("world") == world]
 
 

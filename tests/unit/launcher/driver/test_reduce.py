@@ -135,6 +135,7 @@ JOINS: dict[str, Case] = {
         agents[a].joined True
         agents[a].last_message_at 102"""),
     "an agent whose process has entered the world meanwhile": (AgentJoined("c", hello("agent of c", seats=runs(3))), """
+        workers[c:0].stage live
         workers[c:0].since 100
         workers[c:0].generation 3
         workers[c:0].agreed 3

@@ -160,6 +160,10 @@ FOUND = {
     # No fault of the driver: the oracle asked the launcher that was started meanwhile why there is one member more.
     "a world in which a blocked holder hands over may have a launcher that did not plan it": """
         0 most 2; 0 hosts a:2 b:2; 4.9 block a 4; 5 launcher 0""",
+    # D had its rank from the launcher before, and stood still. It is a spare of the next one, where it woke, trained
+    # alone from the start, and was not told to leave.
+    "a process that wakes in a world of an earlier launcher is told to leave": """
+        0 most 3; 0 hosts a:1 b:1 c:1 d:1; 0.5 agent b; 0.81 kill c; 1.91 agent a; 1.91 stop d; 3.01 launcher 0""",
 }
 
 
