@@ -26,6 +26,9 @@ TWINS = {
     "commit-small",
     "commit-gpu-small",
     "torch-kill-3",
+    "tensorflow-join-loop",
+    "tensorflow-kill-fit",
+    "simulate-10000",
 }
 """Cases that another one measures with the same code and other sizes."""
 TESTED_ELSEWHERE = {"spare-recovery", "successor", "torch-stop", "torch-join-dies"}
