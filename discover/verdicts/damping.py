@@ -145,7 +145,8 @@ def decide_published(
         published = {uid: host for uid, host in named.items() if uid not in waiting}
     if published == state.published:
         published = state.published  # the same object: then the observation is the same one, too
-    gone, come = _difference(state.published, published)
+    gone = {uid for uid in pods.looked_at if uid in state.published and uid not in published}
+    come = {uid for uid in pods.looked_at if uid in published and uid not in state.published}
     same = not (come or damped or pods.moved)
     after = DampingState(
         earlier=HostSet() if started else state.earlier,
@@ -187,6 +188,8 @@ class _Pods:
     """Published and usable, in any order."""
     departures: dict[str, Departure] = field(default_factory=dict)
     """Of hosts that leave or have left, in any order."""
+    looked_at: Set[str] = frozenset()
+    """All whose group may be another one than at the last look."""
     moved: bool = False
     """One of the kept ones was not published, or as another host."""
     usable: dict[str, Verdict] = field(default_factory=dict)
@@ -214,9 +217,11 @@ class _Pods:
             made.kept.pop(uid, None)
             made.departures.pop(uid, None)
         again = [each for each in (*last.usable.values(), *last.silent.values()) if each.pod.uid not in past]
+        looked_at = sorted([*again, *news], key=_key) if again else news
+        made.looked_at = past.union([each.pod.uid for each in looked_at], before if state.pods is None else ())
         kept, usable, absent, unfit, leaving = made.kept, Grade.USABLE, Grade.ABSENT, Grade.UNFIT, Grade.LEAVING
         earlier = state.earlier.by_name
-        for verdict in sorted([*again, *news], key=_key) if again else news:
+        for verdict in looked_at:
             uid, grade, host = verdict.pod.uid, verdict.grade, verdict.host
             if grade is usable and host is not None and (was := before.get(uid)) is not None:
                 kept[uid] = was if was == host else host
@@ -313,14 +318,6 @@ def _unique(
         if uid not in pods.usable or uid in pods.addable:
             clashes[key] = f"not added: pod {owner} has the host name {host.name}, too"
     return hosts, clashes
-
-
-def _difference(before: Mapping[str, Host], after: Mapping[str, Host]) -> tuple[Set[str], Set[str]]:
-    """Return which keys are gone, and which have come."""
-    if before is after:
-        return frozenset(), frozenset()
-    gone = set(before).difference(after)
-    return gone, set(after).difference(before) if len(after) > len(before) - len(gone) else frozenset()
 
 
 def _observation(

@@ -239,9 +239,11 @@ class NodeSignalTracker:
         """Each node as it was last looked at (None: it does not exist), and its signals."""
         self._missed: dict[str, float] = {}
         """Since when nodes have been unknown, in Unix seconds."""
+        self._last: tuple[Mapping[str, NodeView] | None, Set[str], dict[str, NodeSignals]] = (None, frozenset(), {})
+        """Nodes and used ones of the last look, and what it has returned."""
 
     def follow(
-        self, now: float, nodes: Mapping[str, NodeView] | None, *, used: Iterable[str], exists: Mapping[str, bool]
+        self, now: float, nodes: Mapping[str, NodeView] | None, *, used: Set[str], exists: Mapping[str, bool]
     ) -> dict[str, NodeSignals]:
         """Look at the ``nodes``; return the signals of those that are followed, by name. ``now`` is in Unix seconds.
 
@@ -249,8 +251,10 @@ class NodeSignalTracker:
         :meth:`discover.verdicts.verdicts.Selector.select`.
         """
         if nodes is None:
-            self._held, self._missed = {}, {}
+            self._held, self._missed, self._last = {}, {}, (None, frozenset(), {})
             return {}
+        if nodes is self._last[0] and used == self._last[1] and not self._missed:
+            return self._last[2]
         held: dict[str, tuple[NodeView | None, NodeSignals]] = {}
         missed: dict[str, float] = {}
         for name in used:
@@ -267,7 +271,8 @@ class NodeSignalTracker:
             else:
                 held[name] = (node, self._signals_of(now, name, node, before or (None, NO_SIGNALS)))
         self._held, self._missed = held, missed
-        return {name: signals for name, (_, signals) in held.items()}
+        self._last = nodes, used, {name: signals for name, (_, signals) in held.items()}
+        return self._last[2]
 
     def missing(self, now: float) -> tuple[float | None, tuple[str, ...]]:
         """Return when the next node will have been missing for too long, None without one, and which nodes have been.
