@@ -219,7 +219,7 @@ class KubernetesSource:
         """Decide what to publish."""
         last = self._evaluation
         results = self._probed(() if last is None else last.damping.to_probe, selection)
-        state = DampingState(earlier=frozenset(self._earlier.names)) if last is None else last.damping.state
+        state = DampingState(earlier=self._earlier) if last is None else last.damping.state
         facts = DampingFacts(selection, results, arrived)
         damping, reason = decide_published(now, state, facts, limits=self._limits)
         self._probed(damping.to_probe, selection)

@@ -18,6 +18,7 @@ from discover.publish.overlap import Overlap
 from hvd_elastic_ext.core.errors import BadHosts, Permanent, Transient
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, parse_hosts_text, render_hosts_text
+from hvd_elastic_ext.core.sequences import common_ends
 
 
 class PublishFailed(Transient):
@@ -150,7 +151,7 @@ class HostsFile:
         self.own, self.close = self._file.own, self._file.close
         self._overlap = overlap
         self._shown = HostSet()
-        self._text = b""
+        self._lines: list[bytes] = []
 
     def published_before(self) -> HostSet:
         """Return the hosts of an earlier run, in their order. They are empty if they cannot be read."""
@@ -167,9 +168,11 @@ class HostsFile:
             self._overlap.publish(publication, before=self.published_before, write=self._write)
 
     def _write(self, hosts: HostSet) -> None:
-        if hosts is not self._shown:
-            self._shown, self._text = hosts, render_hosts_text(hosts).encode("ascii")
-        self._file.write(self._text)  # the file may have been changed or removed
+        start, end = common_ends(self._shown.hosts, hosts.hosts)
+        news = [render_hosts_text((host,)).encode("ascii") for host in hosts.hosts[start : len(hosts) - end]]
+        self._lines[start : len(self._lines) - end] = news
+        self._shown = hosts
+        self._file.write(b"".join(self._lines))  # also if nothing is new: the file may have been changed or removed
 
 
 class Script:

@@ -8,7 +8,7 @@ another host.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, TypeVar
@@ -16,12 +16,15 @@ from typing import Final, TypeVar
 from discover.pods.views import Key
 from discover.sources import Observation
 from discover.verdicts.verdicts import Grade, Selection, Verdict
-from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.core.hosts import Host, HostSet, follow
 from hvd_elastic_ext.core.publication import Departure
+from hvd_elastic_ext.core.sequences import common_ends
 
 T = TypeVar("T")
 REMOVAL, ADDITION = "removal", "addition"
 _host_name: Final = attrgetter("host")
+_name: Final = attrgetter("name")
+_key: Final = attrgetter("pod.key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +83,8 @@ class DampingFacts:
 class DampingState:
     """State between looks; mappings are by UID, times in monotonic seconds."""
 
-    earlier: frozenset[str] = frozenset()
-    """Names that an earlier run published. They count as published until the first publication."""
+    earlier: HostSet = field(default_factory=HostSet)
+    """Hosts that an earlier run published. They count as published until the first publication."""
     published: Mapping[str, Host] = field(default_factory=dict)
     usable_since: Mapping[str, float] = field(default_factory=dict)
     """From when usable hosts that are not published have been usable."""
@@ -97,6 +100,8 @@ class DampingState:
     """Something was published."""
     observation: Observation | None = None
     """The last observation. It is used again while nothing changes."""
+    pods: _Pods | None = None
+    """The groups of the last look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +145,11 @@ def decide_published(
         published = {uid: host for uid, host in named.items() if uid not in waiting}
     if published == state.published:
         published = state.published  # the same object: then the observation is the same one, too
+    gone = {uid for uid in pods.looked_at if uid in state.published and uid not in published}
+    come = {uid for uid in pods.looked_at if uid in published and uid not in state.published}
+    same = not (come or damped or pods.moved)
     after = DampingState(
-        earlier=frozenset() if started else state.earlier,
+        earlier=HostSet() if started else state.earlier,
         published=published,
         usable_since={
             uid: state.usable_since.get(uid, _or(facts.seen_at, now)) for uid in pods.usable if uid not in published
@@ -151,7 +159,8 @@ def decide_published(
         damped=bool(damped),
         looking_since=since,
         started=started,
-        observation=_observation(published, pods.departures, state) if started else None,
+        observation=_observation(published, pods, state, gone=gone, same=same) if started else None,
+        pods=pods,
     )
     ends = {verdict.pod.key: silent[verdict.pod.uid] + limits.damper for verdict in damped}
     kept = {key: f"kept for another {end - now:.0f} s: most hosts fell silent at once" for key, end in ends.items()}
@@ -164,7 +173,7 @@ def decide_published(
         notes={**pods.notes, **gathered, **kept, **clashes},
         again_at=min((time for time in times if time is not None and time > now), default=None),
         relist=bool(damped) and not state.damped,
-        causes=_causes(state, after, facts),
+        causes=_causes(state, facts, gone=gone, come=come, started=started),
     )
     return damping, _reason(after, pods, damped=len(damped))
 
@@ -173,16 +182,22 @@ def decide_published(
 class _Pods:
     """The pods that may be hosts, in groups, in order of their keys; by UID except in ``to_probe`` and ``notes``."""
 
+    verdicts: tuple[Verdict, ...] = ()
+    """Of all pods."""
     kept: dict[str, Host] = field(default_factory=dict)
-    """Published and usable."""
+    """Published and usable, in any order."""
+    departures: dict[str, Departure] = field(default_factory=dict)
+    """Of hosts that leave or have left, in any order."""
+    looked_at: Set[str] = frozenset()
+    """All whose group may be another one than at the last look."""
+    moved: bool = False
+    """One of the kept ones was not published, or as another host."""
     usable: dict[str, Verdict] = field(default_factory=dict)
     """Usable and new."""
     addable: dict[str, Verdict] = field(default_factory=dict)
     """New ones that have answered the probe and have no advisory."""
     silent: dict[str, Verdict] = field(default_factory=dict)
     """Published and silent."""
-    departures: list[Departure] = field(default_factory=list)
-    """Of hosts that leave or have left."""
     to_probe: list[Host] = field(default_factory=list)
     notes: dict[Key, str] = field(default_factory=dict)
     known_before: bool = False
@@ -190,31 +205,44 @@ class _Pods:
 
     @classmethod
     def of(cls, facts: DampingFacts, state: DampingState) -> _Pods:
-        """Group the verdicts of a selection."""
-        made, before = cls(), state.published
+        """Group the verdicts of a selection. While a verdict is the same object, a pod stays in its group: it is looked
+        at again only if more than the verdict counts, as it does for new and for silent pods.
+        """
+        verdicts, before = facts.selection.verdicts, state.published
+        last = state.pods or cls()
+        start, end = common_ends(last.verdicts, verdicts)
+        made, news = cls(verdicts, dict(last.kept), dict(last.departures)), verdicts[start : len(verdicts) - end]
+        past = {verdict.pod.uid for verdict in last.verdicts[start : len(last.verdicts) - end]}
+        for uid in past:
+            made.kept.pop(uid, None)
+            made.departures.pop(uid, None)
+        again = [each for each in (*last.usable.values(), *last.silent.values()) if each.pod.uid not in past]
+        looked_at = sorted([*again, *news], key=_key) if again else news
+        made.looked_at = past.union([each.pod.uid for each in looked_at], before if state.pods is None else ())
         kept, usable, absent, unfit, leaving = made.kept, Grade.USABLE, Grade.ABSENT, Grade.UNFIT, Grade.LEAVING
-        told = {} if state.observation is None else {each.host: each for each in state.observation.departing}
-        for verdict in facts.selection.verdicts:
+        earlier = state.earlier.by_name
+        for verdict in looked_at:
             uid, grade, host = verdict.pod.uid, verdict.grade, verdict.host
-            if grade is usable and host is not None and uid in before:  # nearly all of them
-                kept[uid] = host
+            if grade is usable and host is not None and (was := before.get(uid)) is not None:
+                kept[uid] = was if was == host else host
+                made.moved = made.moved or was != host
             elif grade is usable:
-                if made._known(verdict, state):
-                    kept[uid] = _host(verdict)
+                if made._known(verdict, earlier):
+                    kept[uid], made.moved = _host(verdict), True
                 else:
                     made.newcomer(verdict, facts.answers)
             elif grade is absent:
-                if made._known(verdict, state) or uid in before or uid in state.silent:
+                if made._known(verdict, earlier) or uid in before or uid in state.silent:
                     made.silent[uid] = verdict
             elif grade is not unfit and host is not None:
                 if grade is leaving:
-                    made._known(verdict, state)
-                made.departures.append(_departure(verdict, host, told.get(host.name)))
+                    made._known(verdict, earlier)
+                made.departures[uid] = _departure(verdict, host, last.departures.get(uid))
         return made
 
-    def _known(self, verdict: Verdict, state: DampingState) -> bool:
+    def _known(self, verdict: Verdict, earlier: Mapping[str, Host]) -> bool:
         """Whether an earlier run of the daemon published the host; record it in ``known_before``."""
-        known = verdict.host is not None and verdict.host.name in state.earlier
+        known = verdict.host is not None and verdict.host.name in earlier
         self.known_before = self.known_before or known
         return known
 
@@ -237,9 +265,8 @@ class _Pods:
 
 def _departure(verdict: Verdict, host: Host, told: Departure | None) -> Departure:
     """Return the departure of a host that leaves or has left: ``told``, what the last look had of it, if that holds."""
-    if told is not None and told.reason == verdict.reason and told.deadline == verdict.deadline:
-        return told
-    return Departure(host.name, verdict.reason, verdict.deadline)
+    departure = Departure(host.name, verdict.reason, verdict.deadline)
+    return departure if told is None or told != departure else told
 
 
 def _dampen(
@@ -266,6 +293,8 @@ def _unique(
     Each name occurs once: the first pod keeps it, published ones before silent and new ones. A published pod that loses
     its name is a new one from this look on, as the next look will find it.
     """
+    if not (damped or pods.addable or pods.moved):
+        return pods.kept, {}  # hosts that are published now, so their names are unique
     every = dict(pods.kept)
     # A silent pod may have no host of its own now: it keeps the one under which it was published.
     every.update((uid := verdict.pod.uid, verdict.host or state.published[uid]) for verdict in damped)
@@ -273,6 +302,7 @@ def _unique(
     if len({host.name for host in every.values()}) == len(every):
         return every, {}
     verdicts = {verdict.pod.uid: verdict for verdict in facts.selection.verdicts}
+    every = {uid: every[uid] for uid in verdicts if uid in pods.kept} | every  # kept ones in order of their keys
     hosts: dict[str, Host] = {}
     owners: dict[str, Key] = {}
     clashes: dict[Key, str] = {}
@@ -290,11 +320,20 @@ def _unique(
     return hosts, clashes
 
 
-def _observation(published: Mapping[str, Host], departures: Iterable[Departure], before: DampingState) -> Observation:
-    """Return the observation of the ``published`` hosts: the last one if nothing has changed."""
+def _observation(
+    published: Mapping[str, Host], pods: _Pods, before: DampingState, *, gone: Set[str], same: bool
+) -> Observation:
+    """Return the observation of the ``published`` hosts, in order of seniority: the last one if nothing has changed.
+    ``same``: all of them were published before, and are the same hosts. ``gone``: who was, and is not any more.
+    """
     last = before.observation
-    hosts = HostSet(tuple(published.values())) if last is None or published is not before.published else last.hosts
-    departing = _departures(departures, hosts)
+    if last is not None and published is before.published:
+        hosts = last.hosts
+    elif last is not None and same:
+        hosts = last.hosts.without(before.published[uid].name for uid in gone)
+    else:
+        hosts, _ = follow(before.earlier if last is None else last.hosts, published.values(), newcomers=_name)
+    departing = _departures(pods.departures.values(), hosts)
     if last is not None and hosts is last.hosts and departing == last.departing:
         return last
     return Observation(hosts, departing)
@@ -312,18 +351,17 @@ def _departures(departures: Iterable[Departure], staying: HostSet) -> tuple[Depa
     return tuple(going)
 
 
-def _causes(before: DampingState, after: DampingState, facts: DampingFacts) -> tuple[tuple[str, float], ...]:
+def _causes(
+    before: DampingState, facts: DampingFacts, *, gone: Set[str], come: Set[str], started: bool
+) -> tuple[tuple[str, float], ...]:
     """Return the oldest cause of each kind. A removal that the damper has delayed does not count, because its latency
     is that of the delay.
     """
-    if after.published is before.published:
-        return ()
     causes = []
-    gone, come = before.published.keys() - after.published.keys(), after.published.keys() - before.published.keys()
     if facts.seen_at is not None and not gone <= before.silent.keys():
         causes.append((REMOVAL, facts.seen_at))
     since = [at for uid in come if (at := before.usable_since.get(uid, facts.seen_at)) is not None]
-    if since and after.started:
+    if since and started:
         causes.append((ADDITION, min(since)))
     return tuple(causes)
 

@@ -8,8 +8,8 @@ same, and it remembers what no object says: when a signal was first seen, and si
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from enum import Enum
 from types import MappingProxyType
@@ -19,6 +19,7 @@ from discover.pods.operators import PRICE_ANNOTATION, HostRules, JobView, host_n
 from discover.pods.views import ClusterSnapshot, Container, Key, NodeView, PodView
 from discover.verdicts.signals import Evidence, Finding, SignalClass, Table, job_signals, node_signals, pod_signals
 from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.core.sequences import common_ends
 
 
 class Grade(Enum):
@@ -238,9 +239,11 @@ class NodeSignalTracker:
         """Each node as it was last looked at (None: it does not exist), and its signals."""
         self._missed: dict[str, float] = {}
         """Since when nodes have been unknown, in Unix seconds."""
+        self._last: tuple[Mapping[str, NodeView] | None, Set[str], dict[str, NodeSignals]] = (None, frozenset(), {})
+        """Nodes and used ones of the last look, and what it has returned."""
 
     def follow(
-        self, now: float, nodes: Mapping[str, NodeView] | None, *, used: Iterable[str], exists: Mapping[str, bool]
+        self, now: float, nodes: Mapping[str, NodeView] | None, *, used: Set[str], exists: Mapping[str, bool]
     ) -> dict[str, NodeSignals]:
         """Look at the ``nodes``; return the signals of those that are followed, by name. ``now`` is in Unix seconds.
 
@@ -248,8 +251,10 @@ class NodeSignalTracker:
         :meth:`discover.verdicts.verdicts.Selector.select`.
         """
         if nodes is None:
-            self._held, self._missed = {}, {}
+            self._held, self._missed, self._last = {}, {}, (None, frozenset(), {})
             return {}
+        if nodes is self._last[0] and used == self._last[1] and not self._missed:
+            return self._last[2]
         held: dict[str, tuple[NodeView | None, NodeSignals]] = {}
         missed: dict[str, float] = {}
         for name in used:
@@ -266,7 +271,8 @@ class NodeSignalTracker:
             else:
                 held[name] = (node, self._signals_of(now, name, node, before or (None, NO_SIGNALS)))
         self._held, self._missed = held, missed
-        return {name: signals for name, (_, signals) in held.items()}
+        self._last = nodes, used, {name: signals for name, (_, signals) in held.items()}
+        return self._last[2]
 
     def missing(self, now: float) -> tuple[float | None, tuple[str, ...]]:
         """Return when the next node will have been missing for too long, None without one, and which nodes have been.
@@ -326,12 +332,28 @@ class _Judged:
     verdict: Verdict
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The facts of a look, and what follows from them."""
+
+    pods: tuple[PodView, ...] = ()
+    of_nodes: Mapping[str, NodeSignals] = field(default_factory=dict)
+    job: JobView | None = None
+    used: Set[str] = frozenset()
+    """Nodes that pods run on."""
+    verdicts: tuple[Verdict, ...] = ()
+    """One for each pod, by itself."""
+    shared: bool = False
+    """A pod uses the network of its node."""
+
+
 _RUNNING: Final = ("Running", "Unknown")
 
 
 class Selector:
     """Judges all pods of a job at each call. It judges a pod anew only if the pod, its node's signals or the job are
-    other objects than before: a look at ten thousand pods then takes hundredths of a second.
+    other objects than before. What follows from many pods is taken from the last look as far as the pods at both ends
+    are the same objects: if one of a thousand pods changes, a look takes a tenth of a millisecond.
 
     It remembers when signals without a time of their own were first seen, and when nodes were first missing. Everything
     else comes from the snapshot.
@@ -345,6 +367,7 @@ class Selector:
         self._judged: dict[str, _Judged] = {}
         """By UID."""
         self._nodes = NodeSignalTracker(table)
+        self._last = _Look()
 
     def select(
         self,
@@ -359,22 +382,35 @@ class Selector:
         ``wall_now`` is in Unix seconds. ``node_exists``: whether nodes of :attr:`Selection.missing` exist, as far as it
         is known; False if the server has answered 404. ``job``: the object above the pods, if it can be read.
         """
-        pods, judged = snapshot.pods, self._judged
-        used = {pod.node for pod in pods.values() if pod.node and pod.phase in _RUNNING}
+        pods, last = tuple(snapshot.pods.values()), self._last
+        start, end = common_ends(last.pods, pods)
+        old, new = last.pods[start : len(last.pods) - end], pods[start : len(pods) - end]
+        before, after = _used(old), _used(new)
+        used = last.used | after if before <= after else _used(pods)
         of_nodes = self._nodes.follow(wall_now, snapshot.nodes, used=used, exists=node_exists)
         if job != self._job:
             self._take_in(wall_now, job)
         job = self._job
+        shared = any(pod.host_network for pod in (pods if last.shared else new))
+        if of_nodes != last.of_nodes or job is not last.job:
+            start, end = 0, 0
+        first, rest = last.verdicts[:start], last.verdicts[len(last.verdicts) - end :]
+        verdicts = (*first, *self._judge_all(wall_now, pods[start : len(pods) - end], of_nodes), *rest)
+        if len(self._judged) > len(pods):
+            for gone in self._judged.keys() - {pod.uid for pod in pods}:
+                del self._judged[gone]
+        self._last = _Look(pods, of_nodes, job, used, verdicts, shared)
+        return Selection(_one_per_address(verdicts) if shared else verdicts, *self._nodes.missing(wall_now))
+
+    def _judge_all(self, now: float, pods: Iterable[PodView], of_nodes: Mapping[str, NodeSignals]) -> list[Verdict]:
+        judged, job = self._judged, self._job
         verdicts = []
-        for pod in pods.values():
+        for pod in pods:
             known, signals = judged.get(pod.uid), of_nodes.get(pod.node, NO_SIGNALS)
             if known is None or known.pod is not pod or known.signals is not signals or known.job is not job:
-                known = judged[pod.uid] = self._judge(wall_now, pod, signals, () if known is None else known.signs)
+                known = judged[pod.uid] = self._judge(now, pod, signals, () if known is None else known.signs)
             verdicts.append(known.verdict)
-        if len(judged) > len(pods):
-            for gone in judged.keys() - {pod.uid for pod in pods.values()}:
-                del judged[gone]
-        return Selection(_one_per_address(tuple(verdicts)), *self._nodes.missing(wall_now))
+        return verdicts
 
     def _take_in(self, now: float, job: JobView | None) -> None:
         same = job is not None and self._job is not None and job.uid == self._job.uid
@@ -385,6 +421,11 @@ class Selector:
         signs = with_first_seen(pod_signals(pod, self._table), "pod", now, earlier)
         verdict = verdict_of(pod, (*signs, *signals.signs, *self._of_job), self._rules, self._job)
         return _Judged(pod, signals, self._job, signs, verdict)
+
+
+def _used(pods: Iterable[PodView]) -> frozenset[str]:
+    """Return the nodes that pods run on."""
+    return frozenset([pod.node for pod in pods if pod.node and pod.phase in _RUNNING])
 
 
 def _one_per_address(verdicts: tuple[Verdict, ...]) -> tuple[Verdict, ...]:

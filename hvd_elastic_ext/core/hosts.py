@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hvd_elastic_ext.core.sequences import common_ends
+
 MAX_NAME = 253
 """Longest host name in characters (RFC 1035 §2.3.4, less the root's dot)."""
 MAX_SLOTS = 1024
@@ -143,6 +145,17 @@ class HostSet:
             object.__setattr__(self, "_slots", sum([host.slots for host in self.hosts]))
         return self._slots or 0
 
+    def without(self, names: Iterable[str]) -> HostSet:
+        """Return the hosts without those of these names, in the same order."""
+        index, slots, made = dict(self._index()), self.slots, HostSet()
+        for name in names:
+            if (host := index.pop(name, None)) is not None:
+                slots -= host.slots
+        # Names are unique already, and an index costs more than a copy of one.
+        for field_name, value in (("hosts", tuple(index.values())), ("_by_name", index), ("_slots", slots)):
+            object.__setattr__(made, field_name, value)
+        return made
+
     def without_index(self) -> HostSet:
         """Return an equal set that needs a quarter of the memory until a host is looked up by name."""
         object.__setattr__(self, "_by_name", None)
@@ -187,14 +200,16 @@ def follow(
     """
     current = now if isinstance(now, HostSet) else HostSet(tuple(now))
     there = current.by_name
+    start, end = common_ends(before.hosts, current.hosts)  # nearly all of them
+    middle = current.hosts[start : len(current) - end]
     staying: list[Host] = []
     gone: list[str] = []
     grown: list[str] = []
     shrunk: list[str] = []
-    for old in before.hosts:
+    for old in before.hosts[start : len(before) - end]:
         name = old.name
         host = there.get(name)
-        if host is old:  # nearly all of them
+        if host is old:
             staying.append(host)
         elif host is None or not old.same_life(host):
             gone.append(name)
@@ -203,11 +218,11 @@ def follow(
             if host.slots != old.slots:
                 (grown if host.slots > old.slots else shrunk).append(name)
     fresh: list[Host] = []
-    if len(staying) < len(there):
+    if len(staying) < len(middle):
         stay = {host.name for host in staying}
-        fresh = [host for name, host in there.items() if name not in stay]
+        fresh = [host for host in middle if host.name not in stay]
     if newcomers is not None:
         fresh.sort(key=newcomers)
     change = HostChange(tuple(host.name for host in fresh), tuple(gone), tuple(grown), tuple(shrunk))
-    ordered = (*staying, *fresh)
+    ordered = (*current.hosts[:start], *staying, *current.hosts[len(current) - end :], *fresh)
     return (current if ordered == current.hosts else HostSet(ordered)), change

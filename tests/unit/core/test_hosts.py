@@ -1,5 +1,7 @@
 """Host names, host sets, and what follows from two of them."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -141,3 +143,20 @@ def test_a_set_without_some_hosts_of_the_last_one_is_kept_as_it_is():
     kept, change = follow(HostSet(tuple(hosts)), now)
     assert kept is now
     assert change == HostChange(removed=("c", "f"))
+
+
+@given(some.host_sets, st.data())
+def test_a_set_without_some_names_is_the_set_of_the_others(hosts, data):
+    names = data.draw(st.sets(st.sampled_from([*hosts.names, "nobody"])))
+    fewer, others = hosts.without(names), HostSet(tuple(host for host in hosts if host.name not in names))
+    assert (fewer, fewer.slots, dict(fewer.by_name)) == (others, others.slots, dict(others.by_name))
+    assert list(fewer.by_name) == list(fewer.names)
+
+
+@given(some.small_sets, some.small_sets, st.data())
+def test_hosts_that_are_the_same_objects_are_followed_as_equal_ones_are(before, more, data):
+    kept = data.draw(st.sets(st.sampled_from(before.names))) if before else set()
+    now = data.draw(st.permutations([host for host in more if host.name not in kept]))
+    at = data.draw(st.integers(0, len(now)))
+    same = HostSet((*now[:at], *(host for host in before if host.name in kept), *now[at:]))
+    assert follow(before, same) == follow(before, HostSet(tuple(replace(host) for host in same)))

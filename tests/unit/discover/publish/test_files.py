@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from discover.publish.files import FileLock, HostsFile, OwnedByOther, PublishFailed, Script, script_text
-from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.publication import Publication
 
 
@@ -227,3 +227,11 @@ def _scripts(hosts: Path) -> list[tuple[str, dict[str, str]]]:
     """Both, each with what it needs in the environment."""
     ready = (Path(__file__).parents[4] / "scripts" / "discover_hosts.sh").read_text()
     return [(script_text(hosts), {}), (ready, {"HVD_HOSTS_FILE": str(hosts)})]
+
+
+def test_after_any_change_the_file_has_the_lines_of_the_last_list(hosts_file):
+    hosts = {name: Host(name, 1 + at) for at, name in enumerate("abcdefg")}
+    hosts["A"] = Host("a", 9)
+    for names in ("abcdef", "abdef", "abdefg", "Abdefg", "g", "", "gab", "gab", "bag", "cbage", "dcbagef", "fe", "abc"):
+        hosts_file.publish(Publication("life", 1, HostSet(tuple(hosts[name] for name in names))))
+        assert hosts_file.path.read_text() == "".join(f"{hosts[name].name}:{hosts[name].slots}\n" for name in names)

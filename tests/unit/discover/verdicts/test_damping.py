@@ -1,6 +1,8 @@
 """What is published of what is true of the pods, and when."""
 
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import given
@@ -18,7 +20,7 @@ from discover.verdicts.damping import (
     decide_published,
 )
 from discover.verdicts.verdicts import Grade, Selection, Verdict
-from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.core.hosts import Host, HostSet
 
 LIMITS = DampingLimits(settle=0.5, damper=30.0, probe_wait=3.0)
 EVERYBODY = ProbeResults(admits_all=True)
@@ -29,6 +31,10 @@ def verdict(name: str, grade: Grade = Grade.USABLE, *, uid: str = "", slots: int
     pod = PodView(Key("ns", name), uid, "1")
     known = grade is not Grade.UNFIT
     return Verdict(pod, grade, more.pop("reason", grade.value), Host(name, slots, uid) if known else None, **more)
+
+
+def earlier_hosts(names: Iterable[str]) -> HostSet:
+    return HostSet.of(dict.fromkeys(names, 1))
 
 
 class Publishing:
@@ -63,16 +69,18 @@ SIGNS = {"!": Grade.LEAVING, "?": Grade.ABSENT, "-": Grade.UNFIT, ".": Grade.GON
 
 def pods(text: str) -> list[Verdict]:
     """``a``: usable. ``a!``: leaving. ``a?``: absent. ``a-``: unfit. ``a.``: gone. ``a~``: usable, with an advisory."""
-    return [
-        verdict(word[0], SIGNS.get(word[1:], Grade.USABLE), advisory="node is cordoned" if "~" in word else "")
-        for word in text.split()
-    ]
+    return [judged(word) for word in text.split()]
+
+
+@cache  # as verdicts of pods that have not changed, they are the same objects at each look
+def judged(word: str) -> Verdict:
+    return verdict(word[0], SIGNS.get(word[1:], Grade.USABLE), advisory="node is cordoned" if "~" in word else "")
 
 
 def running(names: str) -> Publishing:
-    """A publishing that has published ``names`` at 0."""
+    """A publishing that has published ``names`` at 0, and has looked again."""
     publishing = Publishing()
-    for now in (-1.0, 0.0):
+    for now in (-1.0, 0.0, 0.0):
         publishing.look(now, *pods(names))
     return publishing
 
@@ -86,7 +94,9 @@ def play(script: str) -> Publishing:
     """
     start, _, looks = script.rpartition(":")
     kind, _, names = start.partition(" ")
-    publishing = running(names) if kind == "run" else Publishing(state=DampingState(earlier=frozenset(names.split())))
+    publishing = (
+        running(names) if kind == "run" else Publishing(state=DampingState(earlier=earlier_hosts(names.split())))
+    )
     admitted: set[str] | None = None
     for look in looks.split(";"):
         given, _, shown = look.partition("=")
@@ -198,12 +208,12 @@ def test_the_notes_say_why_a_usable_pod_is_not_published(script: str, notes: dic
 
 
 def test_hosts_of_an_earlier_run_are_kept_without_probe_or_settle():
-    publishing = Publishing(state=DampingState(earlier=frozenset({"a", "b", "c", "gone"})), answers=ProbeResults())
+    publishing = Publishing(state=DampingState(earlier=earlier_hosts(["a", "b", "c", "gone"])), answers=ProbeResults())
     advised = verdict("b", advisory="node n1 is cordoned")
     assert publishing.look(0.0, verdict("a"), advised, *pods("c!"), verdict("new")) == {"a": 1, "b": 1}
     assert publishing.departing() == {"c": None}
     assert [host.name for host in publishing.last.to_probe] == ["new"]
-    assert publishing.state.earlier == frozenset(), "one who comes back later is a newcomer"
+    assert publishing.state.earlier == HostSet(), "one who comes back later is a newcomer"
 
 
 def test_rule_22_same_name_new_uid_is_probed_again_and_never_stands_for_the_old_one():
@@ -277,6 +287,24 @@ def test_a_pod_that_takes_the_name_of_a_later_one_takes_its_place():
     publishing = running("a b c")
     assert publishing.look(10.0, named("a", "b"), *pods("b c")) == {"b": 1, "c": 1}
     assert {host.uid for host in publishing.last.observation.hosts} == {"uid-a", "uid-c"}
+
+
+def test_two_pods_of_one_host_name_of_an_earlier_run_are_one_host():
+    publishing = Publishing(state=DampingState(earlier=earlier_hosts(["x"])))
+    assert publishing.look(0.0, named("a", "x"), named("b", "x")) == {"x": 1}
+    assert {host.uid for host in publishing.last.observation.hosts} == {"uid-a"}
+
+
+def test_a_silent_host_that_is_kept_is_published_as_it_is_now_and_as_the_same_set_until_it_changes():
+    publishing = Publishing()
+    for now in (-1.0, 0.0):
+        publishing.look(now, living("a", "1"))
+    silent = living("a", "2", Grade.ABSENT)
+    publishing.look(10.0, silent)
+    assert lives(publishing) == {"a": "2"}
+    hosts = publishing.last.observation.hosts
+    publishing.look(11.0, silent)
+    assert publishing.last.observation.hosts is hosts
 
 
 def test_a_departure_is_told_with_its_deadline_for_as_long_as_the_pod_is_there():
@@ -396,7 +424,7 @@ STEPS = st.lists(st.tuples(st.floats(0.0, 12.0), PODS), min_size=1, max_size=15)
 @given(steps=STEPS, earlier=st.sets(st.sampled_from("abcde")))
 def test_after_any_history_usable_hosts_are_published_unfit_ones_are_not_and_it_settles(steps, earlier):
     """Each pod: its grade (None: deleted), whether it is under an advisory, whether it has answered the probe."""
-    publishing = Publishing(state=DampingState(earlier=frozenset(earlier)))
+    publishing = Publishing(state=DampingState(earlier=earlier_hosts(sorted(earlier))))
     now, admitted, published = 0.0, set(), set(earlier)
     for passes, pods in steps:
         now += passes
@@ -426,6 +454,52 @@ def test_after_any_history_usable_hosts_are_published_unfit_ones_are_not_and_it_
         looks += 1
     assert looks <= 8
     assert publishing.look(again_at or now + 100.0, *verdicts) is not None
+
+
+VERDICTS = st.builds(
+    lambda pod, host, grade, life, advisory, reason: replace(
+        verdict(pod, grade, reason=reason, advisory=advisory),
+        host=None if grade is Grade.UNFIT else Host(host or pod, 1, f"uid-{pod}", life=life),
+    ),
+    st.sampled_from("abcd"),
+    st.sampled_from(["", "", "", "a", "b"]),
+    st.sampled_from([Grade.USABLE] * 4 + [Grade.ABSENT] * 2 + [Grade.LEAVING, Grade.UNFIT, Grade.GONE]),
+    st.sampled_from(["", "", "1"]),
+    st.sampled_from(["", "", "node is cordoned"]),
+    st.sampled_from(["one", "other"]),
+)
+CHANGES = st.tuples(
+    st.sampled_from([0.1, 0.6, 4.0, 31.0]),
+    st.lists(VERDICTS, max_size=3),
+    st.sets(st.sampled_from("abcd"), max_size=1),
+    st.sampled_from(["abcd", "abcd", "ab", ""]),
+)
+
+
+@given(steps=st.lists(CHANGES, max_size=12), earlier=st.sets(st.sampled_from("abc")))
+def test_who_remembers_the_groups_of_the_last_look_decides_as_who_makes_them_anew(steps, earlier):
+    """Each step: seconds, changed pods, deleted pods, and which pods have answered the probe."""
+    state, there, now = DampingState(earlier=earlier_hosts(sorted(earlier))), {}, 0.0
+    for passes, changes, deleted, answered in steps:
+        now += passes
+        there |= {each.pod.uid: each for each in changes}
+        there = {uid: there[uid] for uid in sorted(there) if uid.removeprefix("uid-") not in deleted}
+        answers = ProbeResults(admitted={f"uid-{name}{life}" for name in answered for life in ("", "/1")})
+        facts = DampingFacts(Selection(tuple(there.values())), answers, now)
+        (one, reason), (other, why) = (
+            decide_published(now, before, facts, limits=LIMITS) for before in (state, replace(state, pods=None))
+        )
+        assert (replace(one, state=replace(one.state, pods=None)), reason) == (
+            replace(other, state=replace(other.state, pods=None)),
+            why,
+        )
+        if one.observation is not None:
+            published = one.state.published
+            assert one.observation.hosts.as_slots() == {host.name: host.slots for host in published.values()}
+            assert set(one.observation.hosts) == set(published.values())
+            if state.observation is not None and published == state.published:
+                assert one.observation.hosts is state.observation.hosts
+        state = one.state
 
 
 # Containers that are started again

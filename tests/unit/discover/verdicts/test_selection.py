@@ -295,8 +295,14 @@ def test_of_pods_in_the_network_of_one_node_only_the_first_has_the_port():
     assert "shares the network of node node-0 with pod w-1" in selection.verdicts[0].reason
     assert "podAntiAffinity" in selection.verdicts[0].reason
     going = replace(old, deleting=NOW + 30)
-    assert grades(selector().select(NOW, picture([new, going], [node()])))["w-0"] is Grade.UNFIT
-    assert grades(selector().select(NOW, picture([new], [node()])))["w-0"] is Grade.USABLE
+    one = selector()
+    for there, grade in (
+        ([new, plain], Grade.USABLE),
+        ([new, going, plain], Grade.UNFIT),
+        ([new, going, pod("w-3", version=2)], Grade.UNFIT),
+        ([new, plain], Grade.USABLE),
+    ):
+        assert grades(one.select(NOW, picture(there, [node()])))["w-0"] is grade
 
 
 def test_only_what_changed_is_judged_again(monkeypatch: pytest.MonkeyPatch):
