@@ -144,6 +144,6 @@ class Executor:
             local_ranks=start.neighbours,
             blocked=list(start.blocked),
         )
-        note = StartedWith(start.place.local_rank, start.device_of).note(seat.slot)
+        note = StartedWith(start.place.local_rank, start.device_of).note()
         own = {"env": {**order["env"], **devices}, "life": number, "link": True, "note": note}
         self._order(seat.host, {**order, "do": "start", "slot": seat.slot, **own})

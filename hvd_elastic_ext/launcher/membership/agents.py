@@ -150,7 +150,7 @@ def _adopted(life: ProcessId, host: Host, status: Mapping[str, Any], now: float)
     worker.done = bool(status.get("done"))
     worker.warned = worker.reclaimed = bool(status.get("warned"))
     worker.terminated = bool(status.get("terminated"))
-    if (started_with := noted(str(status.get("note")), life.seat.slot)) is not None:
+    if (started_with := noted(str(status.get("note")))) is not None:
         worker.local_rank, worker.stands_for = started_with
     else:
         worker.local_rank = life.seat.slot

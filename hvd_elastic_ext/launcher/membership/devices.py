@@ -22,19 +22,19 @@ class StartedWith(NamedTuple):
     """What a process has chosen its device by. Its agent keeps it as a note, for the next launcher."""
 
     local_rank: int
-    slot: int
-    """The slot whose device it has: its own, or that for which a spare stands."""
+    slot: int | None
+    """The slot whose device it has: its own, or that for which a spare stands. None: unknown."""
 
-    def note(self, seat: int) -> str:
-        """The note of a process whose own slot is ``seat``."""
-        return str(self.local_rank) if self.slot == seat else f"{self.local_rank}/{self.slot}"
+    def note(self) -> str:
+        """What its agent keeps."""
+        return f"{self.local_rank}/{self.slot}"
 
 
-def noted(note: str, seat: int) -> StartedWith | None:
-    """Read :meth:`StartedWith.note`; None for other text."""
-    local_rank, stands, slot = note.partition("/")
-    found = slot_number(local_rank), slot_number(slot) if stands else seat
-    return None if found[0] is None or found[1] is None else StartedWith(found[0], found[1])
+def noted(note: str) -> StartedWith | None:
+    """Read :meth:`StartedWith.note`; None for other text. Earlier launchers noted no slot: there it is unknown."""
+    rank, given, number = note.partition("/")
+    local_rank, slot = slot_number(rank), slot_number(number) if given else None
+    return None if local_rank is None or (given and slot is None) else StartedWith(local_rank, slot)
 
 
 def local_ranks(slots: Iterable[int], living: Mapping[int, int]) -> dict[int, int]:

@@ -90,6 +90,15 @@ def _share(value: object) -> tuple[int, int] | None:
     return None if numbers is None or not 0 <= numbers[0] <= numbers[1] else (numbers[0], numbers[1])
 
 
+def shares(job: JobState) -> dict[int, float]:
+    """The part of the global batch that each rank gets, where shares follow the ranks' speed."""
+    found = {}
+    for worker in job.roster.present(job.world.members):
+        if worker.share is not None and worker.share[1] and (rank := job.rank(worker.life)) is not None:
+            found[rank] = round(worker.share[0] / worker.share[1], 4)
+    return found
+
+
 def signals(message: object) -> dict[str, float]:
     """Signals in a message; entries that are not a name and a finite number are left out."""
     found = {name: finite_number(value) for name, value in message.items()} if isinstance(message, dict) else {}

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.driver.job import JobState
     from hvd_elastic_ext.launcher.driver.roster import Worker
     from hvd_elastic_ext.launcher.health.ledger import HealthLedger
+    from hvd_elastic_ext.launcher.membership.world_change import WorldLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,8 @@ class HostSeats(NamedTuple):
     stands: Mapping[int, int] = MappingProxyType({})
     """The slots whose devices processes were started with, of seats for which :func:`slot_of` names another one now:
     their host had another number of slots then."""
+    exchanged: Collection[int] = ()
+    """Of these seats, slots whose members give way: see :func:`exchanges`."""
 
     def slot(self, number: int) -> int:
         """The slot whose device the process in a seat has, or would have."""
@@ -156,12 +159,30 @@ def offered(host: HostSeats) -> tuple[int, ...]:
 
 
 def _nearness(host: HostSeats, number: int) -> float:
-    """How near to the world the process of a seat is. A member whose seat has become a slot of its own keeps that one
-    from work, with the device of another slot: it comes after a ready process of that other slot.
+    """How near to the world the process of a seat is. One that gives way comes after a ready process of the slot whose
+    device it has.
     """
-    slot = host.slot(number)
-    gives_way = host.devices and slot != number < host.slots and host.taken.get(slot) is Stage.PARKED
+    gives_way = number in host.exchanged and host.taken.get(host.slot(number)) is Stage.PARKED
     return NEARNESS[Stage.PARKED] + 0.5 if gives_way else NEARNESS[host.taken.get(number)]
+
+
+def exchanges(hosts: Sequence[HostSeats], limits: WorldLimits) -> list[tuple[int, int]]:
+    """Members that should give way, as index of the host and seat: each has the device of another slot than its seat's,
+    which is a slot of its own now. So that slot does not work, but would if a process in the other one took over its
+    device. Only as many as make the world larger.
+    """
+    found = [
+        (index, number)
+        for index, host in enumerate(hosts)
+        for number, slot in sorted(host.stands.items())
+        if host.devices and number < host.slots and host.taken.get(number) is Stage.LIVE
+        if number in host.usable and slot in host.usable and host.taken.get(slot) is not Stage.LIVE
+    ]
+    if not found:
+        return found
+    now = sum(len(offered(host)) for host in hosts)
+    sizes = [limits.size(now + more, begun=True) for more in range(len(found) + 1)]
+    return found[: sizes.index(sizes[-1])]
 
 
 def extra_seats(hosts: Sequence[HostSeats], most: int) -> list[tuple[int, int]]:
@@ -193,6 +214,8 @@ class SpareFacts(NamedTuple):
     """Seats with a process that may stay, and its stage."""
     before: Collection[Seat]
     """Seats that had a spare at the last look."""
+    due: Collection[Seat]
+    """Surplus slots whose devices members of other seats have, which give way to a process there."""
     quiet: bool
     """A world trains, and nothing changes: only then processes are started that it does not need."""
 
@@ -201,7 +224,8 @@ def choose(facts: SpareFacts, limits: SpareLimits) -> tuple[Seat, ...]:
     """The seats that have a spare, or should have one.
 
     A process that is there comes before one that would have to be started, a ready one before one that starts, and a
-    senior host before a junior one. A spare stays when the rest of its host begins to train.
+    senior host before a junior one. A spare stays when the rest of its host begins to train. Those that are ``due`` are
+    beside as many as there may be: they will be members.
     """
     hosts = {seat.host for seat in facts.wanted}
     offers = [
@@ -211,15 +235,15 @@ def choose(facts: SpareFacts, limits: SpareLimits) -> tuple[Seat, ...]:
         and (limits.asked_for or seat.host not in hosts or (seat in facts.before and seat in facts.taken))
     ]
     offers = [seat for seat in offers if facts.taken.get(seat) is not Stage.LIVE]  # a former member; it ends
-    offers.sort(key=lambda seat: NEARNESS[facts.taken.get(seat)])
-    return tuple(offers[: limits.most(len(facts.wanted))])
+    offers.sort(key=lambda seat: (seat not in facts.due, NEARNESS[facts.taken.get(seat)]))
+    return tuple(offers[: limits.most(len(facts.wanted)) + sum(seat in facts.due for seat in offers)])
 
 
 # --- what follows from the state
 
 
 class Counts(NamedTuple):
-    """Spares of a job: those that are ready, and those that are not yet."""
+    """Spares of a job: those that are ready, and those that start. A seat in which none may start yet has neither."""
 
     ready: int
     starting: int
@@ -231,21 +255,31 @@ class Counts(NamedTuple):
 
 def counted(job: JobState) -> Counts:
     """How many there are now."""
-    count = len(ready(job))
-    return Counts(count, len(job.spares) - count)
+    return Counts(len(ready(job)), len(_starting(job)))
 
 
 def ready(job: JobState) -> list[Seat]:
     """The seats of those that are ready."""
-    workers = job.roster.workers
-    return [seat for seat in job.spares if seat in workers and workers[seat].stage is Stage.PARKED]
+    taken = job.roster.taken() if job.spares else {}
+    return [seat for seat in job.spares if taken.get(seat) is Stage.PARKED]
+
+
+def _starting(job: JobState) -> list[Seat]:
+    """The seats of those that start, and where nothing hinders that one does: not those with a process that is ending,
+    nor those where the last one has left so lately that the next one has to wait.
+    """
+    taken, workers, delays = job.roster.taken() if job.spares else {}, job.roster.workers, job.fleet.restart_delays
+    return [
+        seat
+        for seat in job.spares
+        if taken.get(seat) is Stage.BOOTING or (seat not in workers and delays.over(seat, job.now))
+    ]
 
 
 def by_host(job: JobState) -> dict[str, Counts]:
     """The same for each host that has some."""
-    are_ready = Counter(seat.host for seat in ready(job))
-    every = Counter(seat.host for seat in job.spares)
-    return {host: Counts(are_ready[host], count - are_ready[host]) for host, count in every.items()}
+    are_ready, start = (Counter(seat.host for seat in seats) for seats in (ready(job), _starting(job)))
+    return {host: Counts(are_ready[host], start[host]) for host in are_ready | start}
 
 
 def is_spare(job: JobState, worker: Worker) -> bool:
@@ -261,7 +295,7 @@ def offers(job: JobState, usable: Usable) -> Usable:
     """Each host's seats that a world may have: its ``usable`` slots, or spares in place of some of them."""
     if not (job.in_place and job.options.spares.asked_for):
         return usable
-    return [(host, offered(each)) for (host, _), each in zip(usable, _host_seats(job, usable), strict=True)]
+    return [(host, offered(each)) for (host, _), each in zip(usable, _with_exchanges(job, usable), strict=True)]
 
 
 def end_misplaced(job: JobState) -> None:
@@ -288,9 +322,9 @@ def find(job: JobState, usable: Usable) -> None:
     Not under engines that start other processes for each world: no process could be ready before.
     """
     before, job.spares = job.spares, ()
-    surplus = _surplus(job, usable) if job.in_place else []
+    surplus, due = _surplus(job, usable) if job.in_place else ([], ())
     if surplus:
-        facts = SpareFacts(job.wanted, surplus, job.roster.taken(), before, _quiet(job))
+        facts = SpareFacts(job.wanted, surplus, job.roster.taken(), before, due, _quiet(job))
         job.spares = choose(facts, job.options.spares)
     workers, wanted = job.roster.workers, frozenset(job.wanted) if before else ()
     for seat in job.spares:
@@ -302,26 +336,42 @@ def find(job: JobState, usable: Usable) -> None:
             worker.since = job.now if worker.spare else worker.since
 
 
-def _surplus(job: JobState, usable: Usable) -> list[Seat]:
-    """Seats that may work and are not wanted: free slots, extra seats with a process, and those that may get one."""
+def _surplus(job: JobState, usable: Usable) -> tuple[list[Seat], frozenset[Seat]]:
+    """Seats that may work and are not wanted: free slots, extra seats with a process, and those that may get one. And
+    which of them are due: see :class:`SpareFacts`.
+    """
     limits, wanted = job.options.spares, frozenset(job.wanted)
     if not limits.asked_for and sum(len(slots) for _, slots in usable) <= len(wanted):
-        return []  # the usual case
+        return [], frozenset()  # the usual case
+    due = frozenset[Seat]()
     found = [Seat(host.name, slot) for host, slots in usable for slot in slots]
     if limits.asked_for:
-        seats = _host_seats(job, usable)
+        seats = _with_exchanges(job, usable)
         for (host, _), each in zip(usable, seats, strict=True):
+            due |= {Seat(host.name, each.slot(number)) for number in each.exchanged}
             extra = (number for number in sorted(each.taken) if number >= host.slots and number not in each.blocked)
             found += [Seat(host.name, number) for number in extra]
         in_use = {seat.host for seat in wanted}
         hosts = [(host, each) for (host, _), each in zip(usable, seats, strict=True) if host.name in in_use]
         free = extra_seats([each for _, each in hosts], limits.most(len(wanted)))
         found += [Seat(hosts[index][0].name, number) for index, number in free]
-    return [seat for seat in dict.fromkeys(found) if seat not in wanted]
+    return [seat for seat in dict.fromkeys(found) if seat not in wanted], due
+
+
+def _with_exchanges(job: JobState, usable: Usable) -> list[HostSeats]:
+    """The hosts, as :func:`offered` sees them, with the members that give way."""
+    hosts = _host_seats(job, usable)
+    gone = exchanges(hosts, job.options.limits)
+    if not gone:
+        return hosts
+    return [
+        host._replace(exchanged=frozenset(number for at, number in gone if at == index))
+        for index, host in enumerate(hosts)
+    ]
 
 
 def _host_seats(job: JobState, usable: Usable) -> list[HostSeats]:
-    """The hosts, as :func:`offered` sees them."""
+    """The hosts, as :func:`offered` sees them, without members that give way."""
     taken: dict[str, dict[int, Stage]] = {}
     for seat, stage in job.roster.taken().items():
         taken.setdefault(seat.host, {})[seat.slot] = stage

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from hvd_elastic_ext.core.events import MAX_SHARES
 from hvd_elastic_ext.core.pace import WAIT, Lines
 from hvd_elastic_ext.launcher.checkpoints import save_then_stop
 from hvd_elastic_ext.launcher.custody import custody
@@ -26,6 +27,7 @@ from hvd_elastic_ext.launcher.membership import (
     host_list,
     in_place_or_restarted,
     processes,
+    reports,
     shortage,
     spares,
 )
@@ -88,13 +90,15 @@ def status(job: JobState) -> str:
         parts.append(f"{pause.text}; {pace.what_follows(job, pause)}")
     elif times:
         parts.append(f"{1 / max(times):.3g} steps/s")
+    if shares := reports.shares(job):
+        parts.append(f"share of each rank: {_percentages([share for _, share in sorted(shares.items())])}")
     if job.world.trains_alone is not None:
         parts.append("EACH RANK TRAINS ALONE (`hvd-elastic events` says why)")
     parts += calls.lines(job)
     if newcomers := {host: one for host, one in starting(job, job.now).items() if not one.outside}:
         parts.append(f"starting: {first_few([f'{host} ({one.brief})' for host, one in newcomers.items()])}")
-    if job.spares:
-        parts.append(f"spares: {spares.counted(job)}")
+    if any(counts := spares.counted(job)):
+        parts.append(f"spares: {counts}")
     if (wanted := job.scaling.wanted) is not None and wanted != len({life.seat.host for life in job.world.members}):
         parts.append(f"hosts asked for: {wanted}")
     if blocked := [*strikes.blocked(job), *strikes.blocked_spares(job)]:
@@ -106,6 +110,10 @@ def status(job: JobState) -> str:
     if job.scaling.reason:
         parts.append(f"autoscale: {job.scaling.reason}")
     return ", ".join(parts)
+
+
+def _percentages(shares: Sequence[float]) -> str:
+    return " ".join(f"{100 * share:.3g}%" for share in shares[:MAX_SHARES]) + " …" * (len(shares) > MAX_SHARES)
 
 
 def waits_for(job: JobState, *, brief: bool = True) -> Wait | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from hvd_elastic_ext.launcher.membership import spares
+from hvd_elastic_ext.launcher.membership import reports, spares
 from hvd_elastic_ext.launcher.reporting.all_waits import waits_for
 from hvd_elastic_ext.launcher.scaling.scaling import price_of
 
@@ -50,20 +50,11 @@ def numbers(job: JobState) -> dict[str, Any]:
         "generation": job.generation,
         "size": len(members) if job.standing else 0,
         "step": max((worker.step for worker in members), default=0) or None,
-        "shares": [share for _, share in sorted(shares(job).items())] or None,
+        "shares": [share for _, share in sorted(reports.shares(job).items())] or None,
         "spares": spares.counted(job).ready,
         "steps_per_s": round(1 / max(times), 6) if times else None,
         "checkpoint": None if path is None else {"path": path, "step": step},
     }
-
-
-def shares(job: JobState) -> dict[int, float]:
-    """The part of the global batch that each rank gets, where shares follow the ranks' speed."""
-    found = {}
-    for worker in job.roster.present(job.world.members):
-        if worker.share is not None and worker.share[1] and (rank := job.rank(worker.life)) is not None:
-            found[rank] = round(worker.share[0] / worker.share[1], 4)
-    return found
 
 
 # --- the living processes
@@ -98,7 +89,7 @@ def _hosts(job: JobState) -> dict[str, dict[str, Any]]:
     ranks = {host: [rank for rank, *_ in numbers if rank is not None] for host, numbers in by_host(job).items()}
     training = {life.seat.host for life in job.world.members} if job.standing else set()
     steps: dict[str, float] = {}
-    share_of = shares(job)
+    share_of = reports.shares(job)
     ready = Counter(seat.host for seat in spares.ready(job))
     for worker in job.roster.present(job.world.members):
         if worker.step_s is not None:

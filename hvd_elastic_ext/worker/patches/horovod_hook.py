@@ -302,7 +302,7 @@ def _go_live(
     lost_by: Callable[[BaseException], bool],
 ) -> None:
     """Park, then join the job and run the reset callbacks. After a loss in these join the next world."""
-    from hvd_elastic_ext.worker.state.loop import losses_told
+    from hvd_elastic_ext.worker.state.loop import drop_steps, losses_told
     from hvd_elastic_ext.worker.stock import HorovodInternalError, HostsUpdatedInterrupt
 
     process = standby.current()
@@ -327,6 +327,7 @@ def _go_live(
             if attempt == ATTEMPTS:
                 raise
             log.warning("joining the job failed, trying again: %s", error)
+        drop_steps(state)
         time.sleep(ATTEMPT_PAUSE_S * attempt)
 
 

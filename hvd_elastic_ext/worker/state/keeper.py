@@ -311,6 +311,10 @@ class Keeper:
             self._leave_lost_world()
         self._record("rolled_back", steps_lost=lost)
 
+    def drop_steps(self) -> None:
+        """Drop gradients and pending operations of steps that have begun in a world that has ended."""
+        self._inventory.settle()
+
     def fingerprint(self) -> str:
         """Hash the shared state. The hash is equal on every rank after a sync."""
         if self._trains_alone:  # what is equal on all ranks is their last average

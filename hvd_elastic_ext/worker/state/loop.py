@@ -21,6 +21,8 @@ from hvd_elastic_ext.worker.stock import HorovodInternalError, HostsUpdatedInter
 
 log = logging.getLogger(__name__)
 
+HOROVODS_STEP: Final = "_allreduce_delay"
+"""The attribute by which Horovod's torch optimizers are known."""
 PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0)
 """Seconds between the attempts to join the next world."""
 
@@ -53,7 +55,9 @@ def run(
 
 
 def _next_world(state: Any, reset: Callable[[], None], clock: Clock, lost_by: Callable[[BaseException], bool]) -> None:
-    """Join the next world. After another loss try again. The state does not change."""
+    """Join the next world. After another loss try again. The state does not change, but for a step that a reset
+    callback had begun with the lost peer.
+    """
     for pause in (*PAUSES_S, None):
         try:
             reset()
@@ -63,7 +67,21 @@ def _next_world(state: Any, reset: Callable[[], None], clock: Clock, lost_by: Ca
         except (HorovodInternalError, HostsUpdatedInterrupt):
             if pause is None:
                 raise
+        drop_steps(state)
         clock.wait(threading.Event(), pause)
+
+
+def drop_steps(state: Any) -> None:
+    """Drop the steps that optimizers in a State have begun in a world that has ended: their gradients, and reductions
+    that never end. Horovod's optimizers refuse another step before that.
+    """
+    if (drop := getattr(state, "_drop_steps", None)) is not None:
+        drop()
+        return
+    for value in [each for each in vars(state).values() if hasattr(each, HOROVODS_STEP)]:  # in a State of Horovod's own
+        from hvd_elastic_ext.worker.optim.averaging import drop_step
+
+        drop_step(value)
 
 
 def rehearse_if_due(state: Any, train: Callable[[], object]) -> None:

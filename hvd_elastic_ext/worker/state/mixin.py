@@ -149,6 +149,10 @@ class StateMethods:
         self._keeper.inbox.entered(standby.current().generation)
         super().on_reset()  # type: ignore[misc]
 
+    def _drop_steps(self) -> None:
+        """Drop steps under way, whose world has ended."""
+        self._keeper.drop_steps()
+
     def fingerprint(self) -> str:
         """Hash all shared state: after a sync it is the same on every rank."""
         return self._keeper.fingerprint()

@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,17 @@ from typing import Any
 import horovod.torch as hvd
 import pytest
 import torch
-from horovod.common.exceptions import HostsUpdatedInterrupt
+from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from torch import nn
 
 import hvd_elastic_ext.torch as elastic
 from hvd_elastic_ext.worker.calls.calls import current as current_calls
 from hvd_elastic_ext.worker.state import keeper as keeping
+from hvd_elastic_ext.worker.state.loop import run
 from hvd_elastic_ext.worker.sync.host_updates import HostsUpdate
 from tests.contract.worker.training import events, given_a_journal, step, trained
 from tests.support import light_torch
+from tests.support.clock import ManualClock
 from tests.unit.worker.python_with_hook import HOOK, python
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -103,6 +106,40 @@ def test_no_interrupt_comes_while_horovod_is_reducing(passes: int, monkeypatch: 
     optimizer.step()
     with pytest.raises(HostsUpdatedInterrupt):
         state.check_host_updates()
+
+
+@pytest.mark.parametrize("kind", [elastic.TorchState, hvd.elastic.TorchState])
+def test_a_step_that_a_reset_callback_has_begun_with_a_lost_peer_is_dropped_before_it_runs_again(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOROVOD_ELASTIC", "1")
+    net = nn.Linear(3, 2)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.5), net.named_parameters())
+    state, losses, before = kind(model=net, optimizer=optimizer), [True, True, False], net.weight.detach().clone()
+
+    def trains_a_step() -> None:
+        net(torch.ones(1, 3)).sum().backward()
+        if losses.pop(0):
+            for handle, _ in optimizer._handles.values():
+                hvd.synchronize(handle)  # else its name is in use
+            raise HorovodInternalError("a peer is lost")
+        optimizer.step()
+
+    def train() -> bool:
+        if losses:
+            raise HostsUpdatedInterrupt(False)
+        return True
+
+    state.register_reset_callbacks([trains_a_step])
+    assert run(state, train, reset=lambda: None, clock=Hurried())
+    assert torch.allclose(net.weight, before - 0.5)  # gradients are 1: one step, with those of one pass
+
+
+class Hurried(ManualClock):
+    """Nobody has to wait."""
+
+    def wait(self, event: threading.Event, timeout: float | None) -> bool:
+        return False
 
 
 @pytest.mark.parametrize("then", ["restore", "check_host_updates"])

@@ -114,7 +114,7 @@ def test_what_only_the_edges_know_is_added_to_orders() -> None:
     assert live["message"]["env"]["PEERS"] == "a"
     assert peers["message"] == {"tell": "env", "env": {"PEERS": "a"}}
     assert helper["request"] == {**request, "address": "address of a"}
-    assert (start["do"], start["slot"], start["life"], start["note"]) == ("start", 2, 1, "0")
+    assert (start["do"], start["slot"], start["life"], start["note"]) == ("start", 2, 1, "0/2")
     [(_, spare)] = done(actions.StartProcess(ProcessId(Seat("a", 5), 1), PLACE, 4, 1, {2: 0}, ()))
     assert spare["note"] == "0/1"
 

@@ -151,6 +151,18 @@ def test_the_next_launcher_knows_for_which_slot_a_spare_stands() -> None:
     assert cluster.own_device("a", 2) == "y"
 
 
+def test_for_which_slot_a_spare_of_an_earlier_version_stands_is_unknown_as_its_note_does_not_say() -> None:
+    """Its host has another number of slots meanwhile. It noted the local rank alone: "0", also in seat 2."""
+    cluster = WithDevices(JobOptions(WorldLimits(start=2, settle_s=0.1), names_devices=True), devices="w,x,y")
+    cluster.driver.tell(Expected((Host("a", 2),), cluster.clock.mono() + 10.0))
+    seats = {"2": {"life": 4, "state": "running", "parked": True, "note": "0"}}
+    agent = cluster.new_agent("a")
+    agent.processes = {2: Process(agent, 2, 4, 0, "parked", 0)}
+    cluster.driver.tell(AgentJoined("a", {"facts": {}, "seats": seats}))
+    worker = cluster.driver.job.roster.workers[Seat("a", 2)]
+    assert (worker.stands_for, worker.local_rank) == (None, 0)
+
+
 TRIED = {
     "its processes fail": (lambda cluster: cluster.training.broken.add(("b", 0)), 10.0, 300.0),
     "they take long to fail, which is not good conduct": (lambda cluster: cluster.boot_s.update(b=1e6), 10.0, 300.0),

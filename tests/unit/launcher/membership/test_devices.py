@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.core.messages.slot_protocol import DEVICE
-from hvd_elastic_ext.launcher.membership.devices import DEVICES, VISIBLE, device_env, devices_of, local_ranks, shown
+from hvd_elastic_ext.launcher.membership.devices import (
+    DEVICES,
+    VISIBLE,
+    StartedWith,
+    device_env,
+    devices_of,
+    local_ranks,
+    noted,
+    shown,
+)
 
 EIGHT = tuple(f"GPU-{number}" for number in range(8))
 ALL = {slot: slot for slot in range(8)}
@@ -125,3 +134,17 @@ def test_new_processes_of_a_host_agree_on_where_each_device_is(
         return
     lists = {shown(EIGHT + tuple("abcd"), slot, local_ranks=seats, blocked=blocked) for slot in used}
     assert len(lists) <= 1
+
+
+@pytest.mark.parametrize(
+    ("note", "found"),
+    [("0/2", (0, 2)), ("1/1", (1, 1)), ("1", (1, None)), ("1/", None), ("/1", None), ("a/1", None), ("None", None)],
+)
+def test_a_note_without_a_slot_is_that_of_an_earlier_version_and_says_only_the_local_rank(
+    note: str, found: tuple[int, int | None] | None
+) -> None:
+    assert noted(note) == found
+
+
+def test_what_is_noted_is_read_again() -> None:
+    assert noted(StartedWith(3, 1).note()) == StartedWith(3, 1)

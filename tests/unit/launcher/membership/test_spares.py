@@ -23,6 +23,8 @@ from hvd_elastic_ext.launcher.membership.spares import (
     bars,
     by_host,
     choose,
+    counted,
+    exchanges,
     extra_seats,
     offered,
     parse_spares,
@@ -47,7 +49,7 @@ THEMSELVES, NONE = SpareLimits(), SpareLimits(number=0)
 
 
 def facts(wanted: list[Seat], surplus: list[Seat], quiet: bool = True, **more: object) -> SpareFacts:
-    found: dict[str, object] = {"taken": {}, "before": (), **more}
+    found: dict[str, object] = {"taken": {}, "before": (), "due": (), **more}
     return SpareFacts(wanted, surplus, quiet=quiet, **found)  # type: ignore[arg-type]
 
 
@@ -85,6 +87,13 @@ def test_a_spare_stays_when_the_rest_of_its_host_begins_to_train() -> None:
     assert choose(facts([A, C], [B, C1], taken=ready), THEMSELVES) == (B,)  # not a spare before
     dead = {A: Stage.LIVE, C: Stage.LIVE}
     assert choose(facts([A, C], [B, C1], taken=dead, before=(C, C1)), THEMSELVES) == (B,)
+
+
+def test_a_slot_that_is_due_comes_first_and_beside_as_many_as_there_may_be() -> None:
+    taken = {A: Stage.LIVE, D: Stage.PARKED}
+    assert choose(facts([A], [C, D], taken=taken, due={C}), SpareLimits(number=1)) == (C, D)
+    assert choose(facts([A], [C, D], taken=taken, due={C}), NONE) == (C,)
+    assert choose(facts([A], [C, D], taken=taken, due={C}, quiet=False), NONE) == ()
 
 
 def test_a_former_member_that_ends_is_no_spare() -> None:
@@ -293,8 +302,12 @@ LIVE, PARKED, BOOTING = Stage.LIVE, Stage.PARKED, Stage.BOOTING
             (1, 2, 3),
         ),
         "until a process of that slot is ready, which leaves it its own": (
-            host(4, "0123", {1: LIVE, 2: LIVE, 0: PARKED}, devices=True, stands={2: 0}),
+            host(4, "0123", {1: LIVE, 2: LIVE, 0: PARKED}, devices=True, stands={2: 0}, exchanged=(2,)),
             (0, 1, 3),
+        ),
+        "where the world gets larger by it": (
+            host(4, "0123", {1: LIVE, 2: LIVE, 0: PARKED}, devices=True, stands={2: 0}),
+            (1, 2, 3),
         ),
         "if it gets one": (
             host(3, "012", {1: LIVE, 4: LIVE, 0: PARKED}, devices=True, stands={4: 0}),
@@ -309,6 +322,36 @@ LIVE, PARKED, BOOTING = Stage.LIVE, Stage.PARKED, Stage.BOOTING
 )
 def test_a_host_offers_as_many_seats_as_it_has_slots(there: HostSeats, seats: tuple[int, ...]) -> None:
     assert offered(there) == seats
+
+
+MISPLACED = host(4, "0123", {1: LIVE, 2: LIVE}, devices=True, stands={2: 0})
+
+
+@pytest.mark.parametrize(
+    ("there", "limits", "gone"),
+    {
+        "a member gives way if its own slot then works": (MISPLACED, WorldLimits(), [(0, 2)]),
+        "not at the largest size": (MISPLACED, WorldLimits(most=4), []),
+        "below it": (MISPLACED, WorldLimits(most=5), [(0, 2)]),
+        "not for a size that may not be": (MISPLACED, WorldLimits(allowed=(2, 4)), []),
+        "but for one that may": (MISPLACED, WorldLimits(allowed=(2, 5)), [(0, 2)]),
+        "without devices all slots work": (MISPLACED._replace(devices=False), WorldLimits(), []),
+        "where its own slot is blocked nothing is gained": (MISPLACED._replace(usable=(0, 1, 3)), WorldLimits(), []),
+        "nobody can take over a blocked one": (MISPLACED._replace(usable=(1, 2, 3)), WorldLimits(), []),
+        "nor is an extra seat a slot": (MISPLACED._replace(slots=2, usable=(0, 1)), WorldLimits(), []),
+        "as many give way as make the world larger": (
+            host(4, "0123", {2: LIVE, 3: LIVE}, devices=True, stands={2: 0, 3: 1}),
+            WorldLimits(most=4),
+            [(0, 2)],
+        ),
+    }.values(),
+    ids=str,
+)
+def test_a_member_with_the_device_of_another_slot_gives_way_only_for_a_larger_world(
+    there: HostSeats, limits: WorldLimits, gone: list[tuple[int, int]]
+) -> None:
+    other = host(1, "0", {0: LIVE})
+    assert exchanges([there, other], limits) == gone
 
 
 @pytest.mark.parametrize(
@@ -434,6 +477,45 @@ def test_a_spare_ends_when_the_number_of_slots_of_its_host_changes_as_it_has_the
         is resized.size 2, 1, 4""",  # it is not called in
         spares=ONE,
     )
+
+
+ELSEWHERE = """
+    sees parked 4; run 1; is standby.host a; kill a:0; until a a b <0.3; sees parked 5; last standby.host b; run 30
+    hosts a:4 b; until a a a b"""
+"""On a, a rank in seat 2 has the device of slot 0; then its seat is a slot of its own. The spare stands on b."""
+
+
+def test_a_rank_gives_the_device_of_another_slot_back_though_the_only_spare_stands_on_another_host() -> None:
+    cluster = play(
+        f"train a:2 b cooldown_s=(5.0,9.0); {ELSEWHERE}; until a a a a b <30; run 30",
+        spares=ONE,
+        names_devices=True,
+    )
+    workers = cluster.driver.job.roster.workers
+    assert {seat.slot: worker.stands_for for seat, worker in workers.items() if seat.host == "a"} == {
+        slot: slot for slot in range(4)
+    }
+
+
+def test_no_rank_gives_it_back_where_the_world_is_as_large_as_it_may_be() -> None:
+    cluster = play(
+        """begin start=2 most=3 cooldown_s=(5.0,9.0); hosts a:2; until a a; sees parked 3; kill a:0; until a a <0.3
+        run 30; state a parked; hosts a:4; until a a a; run 60; generation 3""",
+        spares=ONE,
+        names_devices=True,
+    )
+    taken = cluster.driver.job.roster.taken()
+    assert (taken[Seat("a", 2)], taken[Seat("a", 0)]) == (Stage.LIVE, Stage.PARKED)
+
+
+def test_a_seat_in_which_no_spare_may_start_yet_does_not_count_as_one_that_starts() -> None:
+    cluster = play(f"{READY}; kill c 143; run 1; number spawned 3")  # somebody else has ended it
+    job = cluster.driver.job
+    assert job.spares == (C,)
+    assert (counted(job), by_host(job), lacking(job)) == ((0, 0), {}, [])
+    assert "spares" not in status(job)
+    cluster.until(lambda: counted(job) == (0, 1), within=9.0)
+    cluster.until(lambda: counted(job) == (1, 0), within=9.0)
 
 
 def test_a_host_that_only_has_spares_is_to_blame_when_they_fail_together() -> None:

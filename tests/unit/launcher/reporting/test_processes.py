@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.driver.events import News
+from hvd_elastic_ext.launcher.reporting.all_waits import status
 from hvd_elastic_ext.launcher.reporting.status import details, numbers
 from tests.unit.launcher.scenarios import play
 
@@ -27,4 +28,10 @@ def test_a_host_is_told_with_the_share_of_each_of_its_ranks_where_shares_follow_
     hosts = details(cluster.driver.job)["hosts"]
     assert [hosts[name]["shares"] for name in ("a", "b", "c")] == [[0.6667], [0.3333], []]
     assert numbers(cluster.driver.job)["shares"] == [0.6667, 0.3333]
-    assert numbers(play("train a b").driver.job)["shares"] is None
+    assert ", share of each rank: 66.7% 33.3%" in status(cluster.driver.job)
+    alike = play("train a b").driver.job
+    assert numbers(alike)["shares"] is None
+    assert "share" not in status(alike)
+    many = [f"h{number}" for number in range(9)]
+    words = play(f"train {' '.join(many)}; {'; '.join(f'share {name} 1 9' for name in many)}; run 2")
+    assert f"share of each rank: {'11.1% ' * 8}…" in status(words.driver.job)
