@@ -6,11 +6,13 @@ that store, the previous commit stays whole, whatever happens.
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from torch import Tensor
 
@@ -24,6 +26,22 @@ from hvd_elastic_ext.worker.commits.memory import SIDES, Side, populate
 CopyTo = Callable[[Sequence[Tensor], int], bool]
 """Copies a commit's tensors, from a given number on, into given tensors. Returns False if these differ in form from the
 last committed ones."""
+
+_ALIGNED: Final = 64
+"""What lies behind a commit begins at a multiple of so many bytes."""
+_BESIDE: Final = struct.Struct("<8s3q3q")
+"""In front of it: a mark, the commit's incarnation, generation and number, and the bytes of its data, layout and tree.
+It is as long as :data:`_ALIGNED` at most."""
+_MARK: Final = b"hvdbesid"
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What lies behind a commit in this memory, and is no part of it: nobody sends it, and no checkpoint has it. A tree
+    and the tensors in it."""
+
+    tree: bytes
+    tensors: Sequence[Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +57,8 @@ class Contents:
     firm: Sequence[bool]
     local: bytes | Callable[[], bytes] = b""
     """This rank's own tree. If it is a function, it is called while a device copies the tensors."""
+    beside: Beside | None = None
+    """What the next process of this slot will find with the commit, as long as it is the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +139,7 @@ class CommitBuffer:
         self._sides = sides
         self._views: dict[int, tuple[Layout, list[Tensor]]] = {}
         self._planned: Plan | None = None
+        self._planned_beside: Plan | None = None
         self._arriving = 0
         self.call = 0
         """The training call whose commits are made here; those of other calls are not taken over. 0: of any."""
@@ -151,6 +172,38 @@ class CommitBuffer:
         load = partial(plan.load, side.bytes, views) if plan is not None and plan.layout is layout else None
         return Commit(record, tree, side.read(at, record.local), layout, views, load)
 
+    def beside(self) -> Beside | None:
+        """What was put beside the last commit when it was taken here; None if nothing was, or if it came from another
+        slot or a checkpoint. The tensors share the buffer's memory, as :attr:`Commit.views` do."""
+        index, record = self._sealed()
+        side, at = self._sides[index], _behind(record)
+        head = side.read(at, _BESIDE.size)
+        if len(head) < _BESIDE.size:
+            return None
+        mark, incarnation, generation, number, data, layout, tree = _BESIDE.unpack(head)
+        if mark != _MARK or (incarnation, generation, number) != record.identity[1:]:
+            return None
+        at += _ALIGNED
+        places = layouts.decode(side.read(at + data, layout))
+        return Beside(side.read(at + data + layout, tree), places.views(side.bytes[at:]))
+
+    def _put_behind(self, index: int, record: Record, beside: Beside) -> None:
+        """Put it where :meth:`beside` finds it. The side is claimed, and not sealed yet."""
+        side, firm = self._sides[index], [True] * len(beside.tensors)
+        if self._planned_beside is None or not self._planned_beside.suits(beside.tensors, firm):
+            self._planned_beside = Plan(beside.tensors, firm)
+        layout, at = self._planned_beside.layout, _behind(record)
+        texts = layout.encoded + beside.tree
+        if side.reserve(at + _ALIGNED + layout.length + len(texts)):
+            self._views.pop(index, None)
+        lengths = layout.length, len(layout.encoded), len(beside.tree)
+        side.write(at, _BESIDE.pack(_MARK, *record.identity[1:], *lengths))
+        at += _ALIGNED
+        data = side.bytes[at:]
+        with awaited() as later:
+            self._planned_beside.store(beside.tensors, data, layout.views(data), later=later)
+        side.write(at + layout.length, texts)
+
     def take(self, contents: Contents, identity: Identity, *, step: int) -> Record:
         """Stage and seal ``contents``. Allocates nothing after the first commits of one layout."""
         with self._staged(contents, self._plan_for(contents), identity, step) as (index, record):
@@ -174,6 +227,8 @@ class CommitBuffer:
             if side.reserve(record.total):
                 self._views.pop(index, None)
             side.write(record.data, plan.layout.encoded + contents.tree + local)
+            if contents.beside is not None:
+                self._put_behind(index, record, contents.beside)
             yield index, record
         finally:
             side.release()
@@ -374,6 +429,11 @@ class CommitBuffer:
         if known is None or known[0] is not layout:
             known = self._views[index] = (layout, layout.views(self._sides[index].bytes))
         return known[1]
+
+
+def _behind(record: Record) -> int:
+    """The first byte behind a commit."""
+    return -(-record.total // _ALIGNED) * _ALIGNED
 
 
 def digest_of(data: Tensor) -> int:

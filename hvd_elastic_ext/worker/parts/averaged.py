@@ -1,7 +1,8 @@
 """The parts of a State whose ranks train alone between two averages: the averaging itself, and its inner optimizer.
 
 A commit of such a State is made at an average and holds the outer state. What a rank has of its own since then (its
-weights, its optimizer's state) is in no commit, and a sync does not change it.
+weights, its optimizer's state) is in no commit, and a sync does not change it. Beside the commit, in its own slot's
+memory, is what the inner optimizer's state was at that average, for the next process of the slot.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from hvd_elastic_ext.worker.stock import ElasticSampler as StockSampler
 
 
 class InnerOptimizerPart(OptimizerPart):
-    """The optimizer of the steps between two averages: its groups and settings. Its state stays on its rank."""
+    """The optimizer of the steps between two averages: its groups and settings. Its state stays in its slot."""
 
     def capture(self) -> Any:
         """Return its settings by group, and the names of its parameters."""
@@ -38,9 +39,17 @@ class InnerOptimizerPart(OptimizerPart):
         groups = tensor_trees.copied(tree["state_dict"]["param_groups"])
         self._load_options({"state": {}, "param_groups": groups})
 
-    def expected(self) -> list[Tensor]:
-        """Nothing: no commit will have its state."""
+    def make_ready(self) -> list[Tensor]:
+        """Nothing: no sync brings its state."""
         return []
+
+    def state(self) -> Any:
+        """Return its state by the number of each parameter, such as moments."""
+        return super().capture()["state_dict"]["state"]
+
+    def put_back_state(self, state: Any) -> None:
+        """Make its state equal to a result of :meth:`state`, and keep the settings."""
+        super().restore({"state_dict": {**self.value.state_dict(), "state": state}, "names": self._group_names()})
 
 
 class AveragingPart(Part):
@@ -84,6 +93,11 @@ class AveragingPart(Part):
                 sampler.round = Round()
                 sampler.assign()
         return found
+
+    @property
+    def inner(self) -> InnerOptimizerPart | None:
+        """The part of the inner optimizer; None if the State does not have it."""
+        return next((part for part in self._parts.values() if isinstance(part, InnerOptimizerPart)), None)
 
     def capture(self) -> Any:
         """Return the state of the outer optimizer, if there is one."""

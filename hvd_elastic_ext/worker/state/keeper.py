@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import torch
 
+from hvd_elastic_ext.checkpoint.values import read, trees
 from hvd_elastic_ext.core import durations
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.commit_record import Identity
@@ -24,7 +25,7 @@ from hvd_elastic_ext.worker.calls.calls import Calls, End
 from hvd_elastic_ext.worker.calls.meeting import Row
 from hvd_elastic_ext.worker.calls.result import Content, Finished, Left, left_by
 from hvd_elastic_ext.worker.commits import layout as layouts
-from hvd_elastic_ext.worker.commits.buffer import Commit, CommitBuffer, Contents, Held
+from hvd_elastic_ext.worker.commits.buffer import Beside, Commit, CommitBuffer, Contents, Held
 from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.commits.memory_limits import memory_warning
 from hvd_elastic_ext.worker.comms import Comms
@@ -38,7 +39,7 @@ from hvd_elastic_ext.worker.process.link import Status
 from hvd_elastic_ext.worker.process.steps import StepCount
 from hvd_elastic_ext.worker.replay.recorder import Recorder
 from hvd_elastic_ext.worker.state import user_files
-from hvd_elastic_ext.worker.state.contents import Difference, Inventory, Written
+from hvd_elastic_ext.worker.state.contents import Difference, Inventory, Written, write_one
 from hvd_elastic_ext.worker.state.importing import Importing, Names, Source, named
 from hvd_elastic_ext.worker.state.journal import Reporter, plain
 from hvd_elastic_ext.worker.state.rehearsal import Rehearsal
@@ -203,6 +204,8 @@ class Keeper:
         self.schedule = schedule if schedule is not None else CommitSchedule()
         self._stopping = Stopping(comms, clock, self.schedule, reporter.record)
         averaging = averaged.among(list(inventory.parts.values()))
+        self._inner = None if averaging is None else averaging.inner
+        """The optimizer of ranks that train alone between two averages, whose state stays in its slot; else None."""
         self._rounds = None if averaging is None else Rounds(averaging, comms)
         """Of ranks that train alone between two averages; else None."""
         if self._rounds is None:
@@ -956,7 +959,22 @@ class Keeper:
         self._set_mark(written)
 
     def _contents(self, written: Written) -> Contents:
-        return Contents(written.tree, written.tensors, written.firm, self._local)
+        return Contents(written.tree, written.tensors, written.firm, self._local, self._beside())
+
+    def _beside(self) -> Beside | None:
+        """What stays in this slot with the commit: the state of an optimizer that steps between two averages."""
+        if self._inner is None:
+            return None
+        tensors: list[torch.Tensor] = []
+        text = write_one("optimizer", self._inner.state(), tensors)
+        return Beside(trees.encode_value(text), tensors)
+
+    def _put_back_beside(self) -> None:
+        """Restore it, if this slot has made the last commit; else the live one stays."""
+        beside = None if self._inner is None else self._buffer.beside()
+        if self._inner is not None and beside is not None:
+            views = beside.tensors
+            self._inner.put_back_state(read.read(trees.decode_value(beside.tree), lambda index, _: views[index]))
 
     def _local(self) -> bytes:
         inventory = self._inventory
@@ -1001,6 +1019,7 @@ class Keeper:
             if self._keep_rng and states is not None:
                 rng.restore(states)
                 self._inventory.restore_generators(states.get(rng.PARTS, {}))
+            self._put_back_beside()
             self._steps.done = commit.record.step
             self._status.committed(self._steps.done, self._identity())
             self._steps.between()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.support.processes import run_process
 from tests.support.tensorflow import needs_tensorflow
 
 HERE = Path(__file__).parent
+AVERAGES = HERE.parent / "worker/alone.py"
 
 pytestmark = pytest.mark.skipif(without_mpi() is not None, reason=str(without_mpi()))
 
@@ -50,15 +52,44 @@ def test_a_rank_that_ends_alone_ends_the_job_and_nobody_waits(how):
     assert ("a mistake in the script" in job.stderr) == (how == "raise")
 
 
-def test_a_rank_may_ask_alone_for_its_number_on_its_machine():
-    code = (
-        "import sys; from hvd_elastic_ext.worker.comms import current_world as c; c.init('mpi'); "
-        "alone = c.rank() == 1 and c.local_rank(); c.joined().max(0, name='all'); "
-        "sys.stdout.write(f'asked {c.rank()} {alone}\\n')"  # as one string: both ranks write
-    )
-    with mpirun(2, "-c", code) as job:
-        assert job.wait(timeout=60) == 0
-    assert "asked 1 1" in job.stdout
+ASKS_ALONE = (
+    "import runpy, sys; from hvd_elastic_ext.worker.comms import current_world as c; c.init('mpi'); "
+    "alone = c.rank() == 1 and c.local_rank(); c.joined().max(0, name='all'); "
+    "sys.stdout.write(f'asked {c.rank()} {alone}\\n'); "  # as one string: both ranks write
+    "del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
+)
+EPOCHS, EVERY = 1, 8
+
+
+@pytest.fixture(scope="module")
+def averaging_job(tmp_path_factory):
+    """The folder and the output of two ranks of DiLoCo, of which one asks something alone at first."""
+    folder = tmp_path_factory.mktemp("averaging")
+    (folder / "hurry").touch()
+    with mpirun(2, "-c", ASKS_ALONE, AVERAGES, folder, str(EPOCHS), str(EVERY), "DiLoCo") as job:
+        assert job.wait(timeout=120) == 0, job.output
+    return folder, job.stdout
+
+
+def test_a_rank_may_ask_alone_for_its_number_on_its_machine(averaging_job):
+    _, stdout = averaging_job
+    assert "asked 1 1" in stdout
+
+
+def test_ranks_of_mpirun_train_alone_between_averages_and_end_equal_with_each_sample_once(averaging_job):
+    folder, stdout = averaging_job
+    assert len(re.findall(r"weights (\w+)", stdout)) == 2
+    assert len(set(re.findall(r"weights (\w+)", stdout))) == 1
+    ranks = [[line.split() for line in file.read_text().splitlines()] for file in folder.glob("*.alone")]
+    assert len(ranks) == 2
+    taken = [sample for lines in ranks for line in lines if line[0] == "step" for sample in line[4].split(",")]
+    assert sorted(map(int, taken)) == list(range(720))
+    for lines in ranks:
+        kinds = [line[0] for line in lines]
+        assert kinds[: EVERY + 2] == ["step"] * EVERY + ["average", "step"]
+        assert {line[1] for line in lines if line[0] == "average"} == {"2"}
+    first, second = ([line[2] for line in lines if line[0] == "step"] for lines in ranks)
+    assert not set(first) & set(second), "between two averages they differ"
 
 
 @pytest.mark.soak

@@ -52,7 +52,9 @@ class Elsewhere:
 class Process(StateMethods, stand_ins.State):
     """A process with a State of a linear model. Its task: the sum of a sample's two numbers."""
 
-    def __init__(self, make: Make, *, count: int = 96, seed: int = 0, lr: float = 0.05) -> None:
+    def __init__(
+        self, make: Make, *, count: int = 96, seed: int = 0, lr: float = 0.05, memory: Sequence[int] | None = None
+    ) -> None:
         super().__init__()
         self.comms, self.lines = Elsewhere(), list[tuple[str, dict[str, Any]]]()
         torch.manual_seed(seed)
@@ -72,8 +74,8 @@ class Process(StateMethods, stand_ins.State):
         names.models = lambda: inventory.values_of(torch_parts.ModelPart)
         reporter = journal.Reporter(self._record, SystemClock(), sample=0.0, host="")
         keeper = Keeper(
-            inventory, buffer=CommitBuffer(open_sides(None)), comms=self.comms, clock=SystemClock(), reporter=reporter,
-            settings=WorkerSettings(), program="",
+            inventory, buffer=CommitBuffer(open_sides(memory)), comms=self.comms, clock=SystemClock(),
+            reporter=reporter, settings=WorkerSettings(), program="",
         )  # fmt: skip
         keeper.seal = self.save
         self.__dict__["_keeper"] = keeper
@@ -88,6 +90,12 @@ class Process(StateMethods, stand_ins.State):
     @property
     def commits(self) -> int:
         return self._keeper._identity().number
+
+    @property
+    def moments(self) -> list[float]:
+        """The inner optimizer's; empty before its first step."""
+        found = [entry["momentum_buffer"].reshape(-1) for entry in self.inner.state.values()]
+        return torch.cat(found).tolist() if found else []
 
     @property
     def weights(self) -> list[float]:

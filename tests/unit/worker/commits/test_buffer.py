@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.core.errors import StateError
-from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, Contents, digest_of
+from hvd_elastic_ext.worker.commits.buffer import Beside, CommitBuffer, Contents, digest_of
 from tests.support.processes import run_process
 from tests.unit.worker.interruption import every_moment, interrupted
 from tests.unit.worker.made_commits import Seen, buffer_over, contents, identity, memory_files, raw, seen
@@ -283,6 +283,55 @@ def test_a_ranks_own_part_that_fails_leaves_the_last_commit() -> None:
     with pytest.raises(RuntimeError, match="no generators"):
         buffer.take(replace(contents(2), local=fails), identity(2), step=2)
     assert seen(buffer) == before
+
+
+def beside(number: int) -> Beside:
+    """What grows from commit to commit."""
+    return Beside(f"beside {number}".encode(), [torch.full((number * 1000,), float(number)), torch.tensor(number)])
+
+
+def test_what_is_put_beside_a_commit_is_there_for_the_next_process_of_the_slot_and_is_not_sent() -> None:
+    with memory_files() as memory:
+        buffer = buffer_over(memory)
+        for number in (1, 2, 3):
+            buffer.take(replace(contents(number), beside=beside(number)), identity(number), step=number)
+        buffer.relabel(identity(3)._replace(lineage=99))
+        found, wanted, bare = buffer_over(memory).beside(), beside(3), buffer_over(None)
+        bare.take(contents(3), identity(3), step=3)
+        assert found is not None
+        assert (found.tree, list(map(raw, found.tensors))) == (wanted.tree, list(map(raw, wanted.tensors)))
+        assert torch.equal(buffer.sending(), bare.sending())
+        buffer.take(contents(4), identity(4), step=4)
+        assert buffer.beside() is None
+
+
+def test_interrupted_at_any_instruction_what_is_found_beside_a_commit_is_its_own() -> None:
+    found = set()
+
+    def attempt(moment: int) -> bool:
+        with memory_files() as memory:
+            buffer = buffer_over(memory)
+            for number in (1, 2):
+                buffer.take(replace(contents(number), beside=beside(number)), identity(number), step=number)
+            new = replace(contents(3), beside=beside(3))
+            was = interrupted(lambda: buffer.take(new, identity(3), step=3), at=moment)
+            restarted = buffer_over(memory)
+            found.add(restarted.record.identity.number)
+            assert restarted.beside().tree == beside(restarted.record.identity.number).tree
+            assert int(restarted.beside().tensors[1]) == restarted.record.identity.number
+            return was
+
+    assert list(every_moment(attempt, stride=29))
+    assert found == {2, 3}
+
+
+def test_what_lies_beside_an_earlier_commit_is_not_taken_for_that_of_one_that_has_come_from_elsewhere() -> None:
+    buffer = buffer_over(None)
+    for number in (3, 4):
+        buffer.take(replace(contents(5, count=4, size=BIG), beside=beside(1)), identity(number), step=number)
+    arriving(buffer, SENDER)
+    assert buffer.last().record.shared == SENDER.record.shared
+    assert buffer.beside() is None
 
 
 def test_the_end_of_a_call_is_released_and_what_a_checkpoint_keeps_there_stays() -> None:

@@ -26,6 +26,7 @@ from hvd_elastic_ext.worker.state.keeper import Keeper, WorkerSettings
 from hvd_elastic_ext.worker.stock import ElasticSampler as StockSampler
 from hvd_elastic_ext.worker.stock import HorovodInternalError, HostsUpdatedInterrupt
 from tests.unit.worker.alone_together import Process, a_world, dies, diloco, local_sgd
+from tests.unit.worker.made_commits import memory_files
 
 KINDS = pytest.mark.parametrize("make", [local_sgd, diloco], ids=["LocalSGD", "DiLoCo"])
 
@@ -151,6 +152,32 @@ def test_a_process_that_joins_within_a_round_begins_with_the_last_average_and_co
 
 
 @KINDS
+def test_the_next_process_of_a_slot_begins_with_the_moments_of_its_last_average_and_the_weights_of_the_newest(make):
+    with memory_files() as memory:
+        processes, at_average = [Process(make(4)), Process(make(4), memory=memory)], []
+
+        def loses_one(process):
+            process.train(4)
+            if process is processes[1]:
+                at_average.extend(process.moments)
+                process.train(2)
+                return dies(process)
+            return process.train(9)
+
+        a_world(processes, loses_one)
+        a_world(processes[:1], lambda process: [process._keeper.inbox.put(), process.train(1)])  # a notice: an average
+        newest = processes[0].weights
+        successor = Process(make(4), seed=9, memory=memory)
+        mine, theirs = a_world(
+            [successor, processes[0]], lambda process: (process.weights, process.moments, process.step)
+        )
+    assert mine[0] == theirs[0] == newest
+    assert mine[1] == at_average != []
+    assert mine[1] != theirs[1], "the moments of a rank are not sent"
+    assert mine[2] == theirs[2]
+
+
+@KINDS
 def test_an_average_that_only_some_have_reaches_the_others_by_the_sync(make):
     """One rank has committed the average when another is lost: the third gets it, with its own samples in it."""
     processes = [Process(make(2)) for _ in range(3)]
@@ -240,10 +267,10 @@ def test_a_process_that_goes_back_by_itself_gets_the_last_average():
 
     def goes_back(process):
         process.train(4)
-        outer = process.weights
+        outer = process.weights, process.moments
         process.train(2)
         process.restore()
-        return outer == process.weights, process.step
+        return outer == (process.weights, process.moments), process.step
 
     assert a_world(processes, goes_back) == [(True, 4)]
     assert len(list(process.sampler)) == 96 - 8
