@@ -13,7 +13,7 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,9 +28,17 @@ STAMP: Final = "hvd-setup.json"
 
 def is_there() -> bool:
     """Whether there are TensorFlow and the library that Horovod loads into it. Imports neither."""
-    return importlib.util.find_spec("tensorflow") is not None and any(
-        any((Path(place) / "tensorflow").glob("mpi_lib*.so")) for place in _places("horovod")
-    )
+    return importlib.util.find_spec("tensorflow") is not None and any(_libraries())
+
+
+def has_mpi() -> bool:
+    """Whether that library was built with MPI, too."""
+    return any(b"libmpi" in library.read_bytes() for library in _libraries())
+
+
+def _libraries() -> Iterator[Path]:
+    for place in _places("horovod"):
+        yield from (Path(place) / "tensorflow").glob("mpi_lib*.so")
 
 
 def _places(package: str) -> Iterable[str]:

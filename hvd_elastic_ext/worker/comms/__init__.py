@@ -20,6 +20,7 @@ from hvd_elastic_ext.worker.stock import HorovodInternalError
 
 PeerLost: Final = HorovodInternalError
 """The error of a lost peer with every library. It is Horovod's own error, which users' ``except`` clauses name."""
+NO_SECOND_WORLD: Final = "hvd-elastic: a peer was lost; an MPI world cannot form again, so the job ends"
 
 
 class Pending(Protocol):
@@ -192,3 +193,17 @@ class OfHorovod(Comms):
     def local_rank(self) -> int:
         """This process's number on its machine."""
         return int(self.operations.local_rank())
+
+    def reset(self) -> None:
+        """Shut Horovod down and initialise it again; the ``wait`` of a pending maximum raises from then on.
+
+        Raises ``HorovodInternalError`` if the next world does not form. In a world of MPI the process exits with code 1
+        and one line: MPI ends with its first world, and aborts a process that uses it again.
+        """
+        if self.operations.mpi_enabled():
+            raise SystemExit(NO_SECOND_WORLD)
+        self.rejoin()
+
+    def rejoin(self) -> None:
+        """Leave Horovod's present world and join the next one."""
+        raise NotImplementedError

@@ -86,11 +86,8 @@ class HorovodComms(OfHorovod):
         flight = _pending[name] = _PendingMax(number, name)
         return flight
 
-    def reset(self) -> None:
-        """Shut Horovod down and initialise it again; the ``wait`` of a pending maximum raises from then on.
-
-        Raises ``HorovodInternalError`` if the next world does not form.
-        """
+    def rejoin(self) -> None:
+        """Shut Horovod down and initialise it again. Raises ``HorovodInternalError`` if the world does not form."""
         leave_world()
         join_world()
 

@@ -86,11 +86,8 @@ class HorovodComms(OfHorovod):
         """Whether this is an error of TensorFlow that names a lost collective."""
         return names_lost_collective(error)
 
-    def reset(self) -> None:
-        """Shut Horovod down and initialise it again.
-
-        Raises ``HorovodInternalError`` if the next world does not form.
-        """
+    def rejoin(self) -> None:
+        """Shut Horovod down and initialise it again. Raises ``HorovodInternalError`` if the world does not form."""
         leave_world()
         join_world()
 

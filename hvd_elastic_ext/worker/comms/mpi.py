@@ -20,7 +20,7 @@ from mpi4py.run import set_abort_status
 from torch import Tensor
 
 from hvd_elastic_ext.core.messages.slot_protocol import START_AGAIN
-from hvd_elastic_ext.worker.comms import Comms, Finished, Pending, copy_back, pieces, reducible
+from hvd_elastic_ext.worker.comms import NO_SECOND_WORLD, Comms, Finished, Pending, copy_back, pieces, reducible
 from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.stock import HorovodInternalError
 
@@ -97,7 +97,7 @@ class MPIComms(Comms):
         if self._peer_lost and standby.current().fixed_world:
             self._comm.Abort(START_AGAIN)
         if self._peer_lost:
-            sys.stderr.write("hvd-elastic: a peer was lost; an MPI world cannot form again, so the job ends\n")
+            sys.stderr.write(f"{NO_SECOND_WORLD}\n")
             sys.stderr.flush()
             self._comm.Abort(1)
         for name in list(self._pending):

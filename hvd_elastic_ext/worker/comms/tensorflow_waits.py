@@ -5,10 +5,11 @@ looks at the main thread. It waits if it runs a graph, and neither a thread of t
 graph calls has done anything for a while. Horovod's own threads do not count: they are never at rest.
 
 A graph that reads data, such as that of ``fit``, may wait for these instead. It does if they come from Python, or if a
-thread that Python does not know reads a file or a connection now: ranks that wait for one another read only in
-Horovod's threads. Data for which nobody in this process reads, such as those of tf.data's service, cannot be told
-apart: Horovod does not tell which of its operations are under way. A GPU is not seen to compute, so with one nothing is
-said.
+thread that Python does not know waits for a file or a connection now: ranks that wait for one another do so only in
+Horovod's threads. That is also how a process looks whose data tf.data's service owes it: the thread with the call polls
+the connection, and no longer does once the data are there (2.15 and 2.21). Data for which nobody waits in the kernel,
+such as those of a library that sleeps and looks, cannot be told apart: Horovod does not tell which of its operations
+are under way. A GPU is not seen to compute, so with one nothing is said.
 """
 
 from __future__ import annotations
@@ -34,6 +35,13 @@ _READING: Final = {  # read, pread64, readv, preadv, recvfrom, recvmsg, connect,
     "aarch64": frozenset({"63", "67", "65", "69", "207", "212", "203", "56"}),
 }.get(platform.machine(), frozenset())
 """Numbers of the kernel's calls in which a thread waits for data."""
+_POLLING: Final = {  # poll, select, pselect6, ppoll, epoll_wait, epoll_pwait, epoll_pwait2
+    "x86_64": frozenset({"7", "23", "270", "271", "232", "281", "441"}),
+    "aarch64": frozenset({"72", "73", "22", "441"}),
+}.get(platform.machine(), frozenset())
+"""Those in which it waits for one of several connections."""
+_ALWAYS_POLLS: Final = "event_engine"
+"""The name of gRPC's own threads, one of which polls whether or not somebody waits for an answer."""
 
 
 class TensorFlowWaits(MainThreadWaits):
@@ -89,10 +97,12 @@ def reads(but: Collection[int]) -> bool:
     for thread in threads() - set(but):
         try:
             number = (_TASKS / str(thread) / "syscall").read_text().partition(" ")[0]
+            if number in _READING:
+                return True
+            if number in _POLLING and (_TASKS / str(thread) / "comm").read_text().strip() != _ALWAYS_POLLS:
+                return True
         except OSError:
             continue  # it has ended, or the kernel does not say
-        if number in _READING:
-            return True
     return False
 
 

@@ -8,19 +8,22 @@ from pathlib import Path
 
 import pytest
 
+from hvd_elastic_ext.worker.comms import NO_SECOND_WORLD
 from tests.contract.comms.conftest import without_mpi
+from tests.support import tensorflow
 from tests.support.processes import run_process
 from tests.support.tensorflow import needs_tensorflow
 
 HERE = Path(__file__).parent
 AVERAGES = HERE.parent / "worker/alone.py"
+WITH_TENSORFLOW = HERE.parent / "with_tensorflow"
 
 pytestmark = pytest.mark.skipif(without_mpi() is not None, reason=str(without_mpi()))
 
 
-def mpirun(ranks, *command):
+def mpirun(ranks, *command, **env):
     start = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(ranks), sys.executable]
-    return run_process([*start, *command], env={"OMP_NUM_THREADS": "1"})
+    return run_process([*start, *command], env={"OMP_NUM_THREADS": "1", **env})
 
 
 @pytest.mark.soak
@@ -41,6 +44,46 @@ def test_horovod_without_mpi_under_mpirun_is_an_error_that_says_how_to_mend_it(s
     assert remedy in job.output
     assert "or build Horovod --with-mpi" in job.output
     assert "training alone" not in job.output
+
+
+@pytest.fixture
+def of_tensorflow(tmp_path):
+    """What the scripts of ``with_tensorflow`` need."""
+    if not tensorflow.has_mpi():
+        pytest.skip("needs a Horovod with MPI: scripts/setup --with tensorflow --with-mpi")
+    return {"USE": "ours", "MARKS": str(tmp_path), "OMPI_MCA_mpi_yield_when_idle": "1"}
+
+
+@pytest.mark.soak
+@needs_tensorflow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("script", ["loop.py", "fit.py"])
+def test_a_script_of_tensorflow_trains_and_commits_under_mpirun_and_ends_with_the_numbers_of_one_process(
+    of_tensorflow, script
+):
+    found = []
+    for ranks in (2, 1):
+        with mpirun(ranks, WITH_TENSORFLOW / script, BATCHES="12", EPOCHS="1", **of_tensorflow) as job:
+            assert job.wait(timeout=140) == 0, job.output
+        found.append(re.findall(r"rank \d of \d result .*", job.stdout))
+    (together, alone) = found
+    assert len(together) == 2
+    assert {line.replace("of 2", "of 1").replace("rank 1", "rank 0") for line in together} == set(alone)
+
+
+@pytest.mark.soak
+@needs_tensorflow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("how", ["RAISES_AT", "DIES_AT"])
+def test_a_rank_of_tensorflow_that_ends_alone_ends_the_job_and_the_others_say_why(of_tensorflow, how):
+    with mpirun(2, WITH_TENSORFLOW / "loop.py", **of_tensorflow, **{how: "7"}) as job:
+        assert job.wait(timeout=240) != 0
+    assert "five batches are done" in job.stdout
+    assert "result" not in job.stdout
+    assert "MPI_FINALIZE" not in job.output
+    assert ("RuntimeError: there are no labels for batch 7" in job.stderr) == (how == "RAISES_AT")
+    # mpirun ends the others itself where one was killed.
+    assert (NO_SECOND_WORLD in job.stderr) == (how == "RAISES_AT")
 
 
 @pytest.mark.parametrize("how", [pytest.param("raise", marks=pytest.mark.soak), "kill"])

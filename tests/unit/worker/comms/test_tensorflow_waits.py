@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import threading
 from collections.abc import Collection
+from pathlib import Path
 
 from hvd_elastic_ext.worker.comms.tensorflow_waits import TensorFlowWaits, reads, seconds_computed, threads
 from tests.support.waiting import wait_until
@@ -103,5 +105,22 @@ def test_a_thread_that_waits_for_data_in_the_kernel_reads_unless_it_is_left_out(
     os.write(theirs, b"x")
     thread.join()
     assert not reads(others)
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_a_thread_that_polls_a_connection_reads_but_not_one_of_grpc_that_always_does() -> None:
+    ours, theirs = os.pipe()
+    thread = threading.Thread(target=lambda: select.select([ours], [], []))
+    thread.start()
+    others = threads() - {thread.native_id}
+    wait_until(lambda: reads(others), what="the thread within its poll", timeout=60)
+    name = Path(f"/proc/self/task/{thread.native_id}/comm")
+    name.write_text("event_engine")
+    assert not reads(others)
+    name.write_text("tf_Compute")
+    assert reads(others)
+    os.write(theirs, b"x")
+    thread.join()
     os.close(ours)
     os.close(theirs)
