@@ -45,8 +45,8 @@ class Job:
     def optimizers(self) -> dict[str, Any]:
         return {"optimizer": self.optimizer}
 
-    def models(self) -> Sequence[nn.Module]:
-        return [self.net]
+    def models(self) -> dict[str, nn.Module]:
+        return {"net": self.net}
 
     def samplers(self) -> dict[str, Any]:
         return {"sampler": self.sampler}
@@ -115,7 +115,7 @@ def test_steps_since_the_commit_are_done_again_after_a_loss_and_those_before_it_
     job = Job()
     job.enter()
     job.train(2)
-    job.recorder.committed()
+    job.recorder.committed(1)
     progress, own = job.sampler.state_dict(), job.generator.get_state()
     first = job.train(3)
     job.recorder.rolled_back(world_lost=True)
@@ -156,7 +156,7 @@ def test_a_commit_in_the_middle_leaves_only_the_rest() -> None:
     lost(job, Run(former(2), (0.1,), 3), places={1: 0})
     job.enter(generation=2)
     job.train(2)
-    job.recorder.committed()
+    job.recorder.committed(1)
     job.recorder.rolled_back(world_lost=True)
     job.enter(generation=3)
     assert [deal.run.world.size for deal in job.lost()] == [2]
