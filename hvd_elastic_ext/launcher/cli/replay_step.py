@@ -17,7 +17,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -153,9 +153,9 @@ def _check_here(name: str, program: RecordedProgram) -> None:
     cwd = Path(program.cwd)
     if not cwd.is_dir():
         raise UsageError(f"{name}: this machine has no folder {cwd}, where the job runs; give the command there")
-    for word in program.command:
-        if word.endswith(_SCRIPTS) and not (cwd / word).is_file():
-            raise UsageError(f"{name}: this machine has no {cwd / word}, which the job runs; give the command there")
+    script = next((word for word in program.command if word.endswith(_SCRIPTS)), None)
+    if script is not None and not (cwd / script).is_file():
+        raise UsageError(f"{name}: this machine has no {cwd / script}, which the job runs; give the command there")
     first = program.command[0]
     if shutil.which(str(cwd / first) if os.sep in first else first) is None:
         raise UsageError(f"{name}: this machine has no {first}, which the job runs; give the command there")
@@ -173,20 +173,24 @@ def _executed(program: RecordedProgram, store: Store, way: Way, step: int) -> Ma
             stack.callback(os.close, descriptor)
             return descriptor
 
-        sides, past = [memory(f"commit-{number}") for number in range(_SIDES)], memory("results")
-        checkpoint = read.opened(store, way.base.name)
-        rank = min(file.number for file in checkpoint.manifest.files if file.kind == LOCAL)
-        checkpoint_requests.fill(checkpoint, way.base.identity, {"0": (sides, past)}, {"0": rank})
         asked, told = memory("request"), memory("report")
         request = {"step": step, "at": way.base.head.at, "notes": way.end.notes}
         os.write(asked, to_text(request).encode())
-        own = {COMMITS: _numbers(sides), RESULTS: str(past), REQUEST: _numbers((asked, told))}
-        code = _run(program, own)
+        code = _run(program, {**_commit(store, way.base.name, memory), REQUEST: _numbers((asked, told))})
         report = os.pread(told, os.fstat(told).st_size, 0)
     if not report:
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         return {"error": f"the script {how} before that step; its output is above"}
     return json.loads(report)  # type: ignore[no-any-return]
+
+
+def _commit(store: Store, name: str, memory: Callable[[str], int]) -> dict[str, str]:
+    """Read a checkpoint into memory of a slot; the variables by which a process finds it there."""
+    sides, past = [memory(f"commit-{number}") for number in range(_SIDES)], memory("results")
+    checkpoint = read.opened(store, name)
+    rank = min(file.number for file in checkpoint.manifest.files if file.kind == LOCAL)
+    checkpoint_requests.fill(checkpoint, checkpoint.manifest.record.identity, {"0": (sides, past)}, {"0": rank})
+    return {COMMITS: _numbers(sides), RESULTS: str(past)}
 
 
 def _numbers(descriptors: Sequence[int]) -> str:
@@ -227,13 +231,13 @@ def environment(environ: Mapping[str, str], *, engine: str) -> dict[str, str]:
 def shown(report: Mapping[str, Any]) -> str:
     """Return a report for people. Pure."""
     gradients, ranks = report["gradients"], report["ranks"]
-    world, rates = report["world"], sorted(set(report["learning_rates"]))
+    world, rates = report["world"], dict.fromkeys(report["learning_rates"])
     workers = "1 worker" if world["size"] == 1 else f"{world['size']} workers"
     unlike = any(row["norm"] != row["norm_at_update"] for row in gradients if row["norm_at_update"] is not None)
     lines = [
         f"step {report['step']} of {report['job']}, from {report['checkpoint']} (step {report['checkpoint_step']}) on",
         f"world {world['generation']}, {workers}; learning rate {', '.join(map(_number, rates))}",
-        f"loss {_number(report['loss'])}",
+        f"loss {_number(report['loss'], none='unknown')}",
         "",
     ]
     headings = ["PARAMETER", "SHAPE", "GRADIENT NORM", *(["AT THE UPDATE"] if unlike else [])]
@@ -242,10 +246,11 @@ def shown(report: Mapping[str, Any]) -> str:
         + ([_number(row["norm_at_update"])] if unlike else [])
         for row in gradients
     ]
-    of_ranks = [
-        (str(row["rank"]), _number(row["loss"]), str(len(row["samples"])), " ".join(map(str, row["samples"])))
-        for row in ranks
-    ]
+    of_ranks = []
+    for row in ranks:
+        samples = list(map(str, row["samples"]))
+        loss = _number(row["loss"], none="unknown")
+        of_ranks.append((str(row["rank"]), loss, str(len(samples)), " ".join(samples)))
     return (
         "\n".join(lines)
         + "\n"
@@ -255,6 +260,6 @@ def shown(report: Mapping[str, Any]) -> str:
     )
 
 
-def _number(value: float | str | None) -> str:
+def _number(value: float | str | None, *, none: str = "none") -> str:
     """A number; a text for one that JSON does not have."""
-    return "unknown" if value is None else value if isinstance(value, str) else f"{value:.9g}"
+    return none if value is None else value if isinstance(value, str) else f"{value:.9g}"

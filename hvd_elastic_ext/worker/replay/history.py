@@ -15,8 +15,8 @@ from hvd_elastic_ext.core.recorded_steps import Head, head_of
 from hvd_elastic_ext.worker.replay import notes
 from hvd_elastic_ext.worker.replay.notes import Run, Runs
 
-MOST: Final = 64 << 10
-"""Most bytes of notes in a commit. The oldest ones go first."""
+MOST: Final = 32 << 10
+"""Most bytes of notes in a commit: some 1,000 steps, if each has another rate. The oldest ones go first."""
 FULL: Final = 16
 """Runs of a piece that does not grow any more."""
 

@@ -9,6 +9,7 @@ import torch
 
 from hvd_elastic_ext.worker.replay import notes
 from hvd_elastic_ext.worker.replay.notes import Deal, Runs
+from hvd_elastic_ext.worker.replay.single import Samples
 from tests.unit.worker.shards import Files, PlacedStream
 
 # Machines with few cores are welcome to run these tests.
@@ -39,9 +40,19 @@ class Recorded:
     def step(self, world: notes.World, *, at: int) -> None:
         notes.add(self.done, notes.Run(world, (), 1, at))
 
-    def again(self, deal: Deal, starts: Any) -> None:
+    def again(self, deal: Deal, starts: Any, *, samples: Samples) -> None:
         assert list(starts) == list(range(len(self.parts) + (len(self.parts) < self.most)))
+        records = [sum(map(records_in, part)) for part in samples()]
+        assert deal.run.world.rows is not None
+        assert len(records) == len(deal.parts)
+        assert all(found <= deal.run.world.rows[rank] for found, rank in zip(records, deal.parts, strict=True))
         self.left = notes.without_first(self.left)
+
+
+def records_in(text: str) -> int:
+    """How many records ``SHARD:FIRST-END`` means."""
+    first, end = text.rpartition(":")[2].split("-")
+    return int(end) - int(first)
 
 
 def steps_of(stream: PlacedStream, workers: int) -> list[list[tuple[Any, float]]]:
