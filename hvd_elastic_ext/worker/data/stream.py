@@ -395,12 +395,14 @@ class StreamLoader(DataLoader[Any]):
             recorder.settle()
 
     def _samples(self, assignment: SharedAssignment, number: int, parts: Sequence[int]) -> list[list[str]]:
-        """The records of each part of a step: ``SHARD:FIRST-END``."""
-        stream = self.dataset
+        """The records of each part of a step, by shard and number: ``SHARD:NUMBER``."""
+        shards, taken = self.dataset.shards, assignment.rows_in(number)
         return [
-            [f"{stream.shards[shard]}:{start}-{stop}" for shard, start, stop in assignment.ranges_in(number, rank)]
-            if assignment.rows_in(number)[rank]
-            else []
+            [
+                f"{shards[shard]}:{record}"
+                for shard, start, stop in (assignment.ranges_in(number, rank) if taken[rank] else ())
+                for record in range(start, stop)
+            ]
             for rank in parts
         ]
 

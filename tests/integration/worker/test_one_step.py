@@ -22,7 +22,16 @@ def test_a_step_of_a_job_is_executed_as_it_was_and_nothing_of_the_job_changes(
 ) -> None:
     job = Launched(tmp_path)
     job.set_hosts(*("localhost:1", "127.0.0.1:1")[:size])
-    where = ("--job", "digits", "--checkpoint-dir", tmp_path / "checkpoints", "--checkpoint-every", "1")
+    where = (
+        "--job",
+        "digits",
+        "--checkpoint-dir",
+        tmp_path / "checkpoints",
+        "--checkpoint-every",
+        "1",
+        "--checkpoint-keep",
+        "99",
+    )
     with job.run("--engine", engine, "-np", str(size), "--replay", *where, sys.executable, SCRIPT, tmp_path) as process:
         assert process.wait(60) == 0, process.output
     before = files(tmp_path)
