@@ -54,6 +54,9 @@ COMMANDS: Final = {
     "checkpoints": Command(
         "hvd_elastic_ext.checkpoint.programs.cli", "list, verify, export and prune what a job left on storage"
     ),
+    "replay": Command(
+        "hvd_elastic_ext.launcher.cli.replay_step", "execute one step of a job again, and print its loss and gradients"
+    ),
     "simulate": Command(
         "hvd_elastic_ext.simulate.command", "what a job would get out of hosts that come and go, and which options suit"
     ),

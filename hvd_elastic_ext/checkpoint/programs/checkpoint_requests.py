@@ -184,7 +184,7 @@ def _loaded(request: Request, store: Store, entry: Entry, entries: Sequence[Entr
     ranks, identity = _who(request, checkpoint), _beyond(entry.identity, entries)
     into = [slot for slot in ranks if not _is_past(request["sides"][slot], identity)]
     memories = {slot: (request["sides"][slot], _results_of(request, slot)) for slot in into}
-    _fill(checkpoint, identity, memories, ranks)
+    fill(checkpoint, identity, memories, ranks)
     _, held = slot_memory.held(request["sides"][next(iter(ranks))]) or (0, None)
     return {
         **fields,
@@ -197,7 +197,7 @@ def _loaded(request: Request, store: Store, entry: Entry, entries: Sequence[Entr
     }
 
 
-def _fill(
+def fill(
     checkpoint: Checkpoint,
     identity: Identity,
     memories: Mapping[str, tuple[Sequence[int], int | None]],

@@ -31,6 +31,7 @@ from hvd_elastic_ext.launcher.cli import dashboard, run_options, starting
 from hvd_elastic_ext.launcher.cli.listeners import Listeners, listeners
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.folder import handover, state_folder
+from hvd_elastic_ext.launcher.folder.recorded_program import RecordedProgram
 from hvd_elastic_ext.launcher.folder.state_json import Saved
 from hvd_elastic_ext.launcher.job import finished_check
 from hvd_elastic_ext.launcher.job.mpirun import MPIRUN
@@ -155,6 +156,8 @@ def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, save
     lines: QueuedLines | None = None
     feed: HostFeed | None = None
     try:
+        if settings.replay:
+            folder.note_program(recorded_program(settings))
         with dashboard.dashboard_process(settings.dashboard, settings.state_dir, settings.journal):
             lines = open_journal_file(settings.journal)
             journal = journal_on(lines, listening)
@@ -222,6 +225,19 @@ def _run_job(
         journal.record("finished", generation=feed.generation, code=error.exit_code, reason=str(error))
         raise
     journal.record("finished", generation=feed.generation, code=0, reason=outcome)
+
+
+def recorded_program(settings: RunSettings) -> RecordedProgram:
+    """What ``hvd-elastic replay`` has to know of a job."""
+    how = settings.options.durability
+    return RecordedProgram(
+        settings.command,
+        str(Path.cwd()),
+        settings.options.engine,
+        settings.variables,
+        None if how is None else how.place,
+        settings.adopt,
+    )
 
 
 def make_output_folder(path: str | None) -> None:

@@ -6,6 +6,7 @@
                   used is kept beside it with the ending .unread
     key           of the job, so that a restarted launcher can take its agents back
     known_hosts   of ssh, where the user's configuration says nothing of hosts' keys
+    program.json  what a job with --replay runs (:mod:`recorded_program`)
     control.sock  see :mod:`hvd_elastic_ext.launcher.job.admin_socket`
 
 On a full or read-only disk the next launcher knows less, which is logged once; a running launcher continues.
@@ -32,6 +33,7 @@ from hvd_elastic_ext.io import ownership
 from hvd_elastic_ext.io.replaced_file import replace
 from hvd_elastic_ext.launcher.agents.transports.ssh import KNOWN_HOSTS
 from hvd_elastic_ext.launcher.folder import state_json
+from hvd_elastic_ext.launcher.folder.recorded_program import RecordedProgram
 from hvd_elastic_ext.launcher.folder.state_json import Saved
 
 LOG = logging.getLogger(__name__)
@@ -42,6 +44,7 @@ PRIVATE: Final = 0o600
 LOCK_WAIT_S: Final = 1.0
 """How long a held lock is waited for."""
 LOCK, INCARNATION, STATE, KEY, SOCKET = "lock", "incarnation", "state.json", "key", "control.sock"
+PROGRAM: Final = "program.json"
 BACKUP: Final = f"{STATE}.bak"
 UNREAD: Final = ".unread"
 """Ending of a state that could not be used: the next save does not replace it."""
@@ -123,6 +126,10 @@ class StateDir(contextlib.AbstractContextManager["StateDir"]):
         self._write(KEY, made.hex() + "\n")
         return made
 
+    def note_program(self, program: RecordedProgram) -> None:
+        """Keep what the job runs, for ``hvd-elastic replay``. If that fails, it is logged."""
+        self._write(PROGRAM, program.encode())
+
     def forget_key(self) -> None:
         """Remove the key: the job is over and no agent is left."""
         with contextlib.suppress(OSError):
@@ -188,6 +195,14 @@ def read_key(path: Path) -> bytes | None:
     return found if len(found) == KEY_BYTES else None
 
 
+def recorded_program(path: Path) -> RecordedProgram | None:
+    """What the job of a folder runs; None unless it was started with ``--replay``."""
+    try:
+        return RecordedProgram.decode(_read(path / PROGRAM))
+    except (OSError, ValueError, TypeError, LookupError, AttributeError):
+        return None
+
+
 def holder(path: Path) -> str | None:
     """The process that holds a folder ("pid 7 on host a"); None if there is none, or no such folder."""
     try:
@@ -230,7 +245,7 @@ def check(path: Path) -> None:
         if path.parent.name == FOLDERS:
             ownership.check_folder(path.parent)
         ownership.check_folder(path)
-        ownership.check_files(path, (LOCK, INCARNATION, STATE, BACKUP, KEY, KNOWN_HOSTS))
+        ownership.check_files(path, (LOCK, INCARNATION, STATE, BACKUP, KEY, KNOWN_HOSTS, PROGRAM))
     except OSError as error:
         raise UsageError(
             f"--state-dir {path} cannot be looked at: {error.strerror}; name another with --state-dir"

@@ -264,9 +264,17 @@ class GlobalBatches(Sampler[list[int]]):
     def _recorded(self, plan: Plan, recorder: Recorder) -> RecordedStep:
         place = (self.sampler.epoch, len(self.sampler.remaining_indices))
         if plan.deal is not None:
-            return recorder.again(plan.deal, plan.starts, place=place)
+            return recorder.again(plan.deal, plan.starts, place=place, samples=partial(self._samples, plan))
         world = recorder.world(self.sampler, rows=self._rows(), total=self.total, largest=self.largest)
         return recorder.step(world, place=place)
+
+    def _samples(self, plan: Plan) -> list[list[int]]:
+        """The numbers of the samples in each part of the next step."""
+        order, ends = self.sampler.remaining_indices, [*plan.starts[1:], len(plan.micro_batches)]
+        return [
+            [int(order[place]) for micro in plan.micro_batches[start:end] if micro.weight for place in micro.places]
+            for start, end in zip(plan.starts, ends, strict=True)
+        ]
 
     def _rows(self) -> Rows | None:
         """The shares of the present world; None: equal ones."""

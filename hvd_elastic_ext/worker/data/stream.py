@@ -6,6 +6,7 @@ import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -383,11 +384,27 @@ class StreamLoader(DataLoader[Any]):
                 length=length,
                 rows=sum(parts[rank] for rank in deal.parts),
                 record=stream.record_step,
-                recorded=recorder.again(deal, range(len(deal.parts) + (deal.padding > 0))),
+                recorded=recorder.again(
+                    deal,
+                    range(len(deal.parts) + (deal.padding > 0)),
+                    samples=partial(self._samples, assignment, number, deal.parts),
+                ),
             )
             yield step
             step.demand_done("ElasticStream.steps")
             recorder.settle()
+
+    def _samples(self, assignment: SharedAssignment, number: int, parts: Sequence[int]) -> list[list[str]]:
+        """The records of each part of a step, by shard and number: ``SHARD:NUMBER``."""
+        shards, taken = self.dataset.shards, assignment.rows_in(number)
+        return [
+            [
+                f"{shards[shard]}:{record}"
+                for shard, start, stop in (assignment.ranges_in(number, rank) if taken[rank] else ())
+                for record in range(start, stop)
+            ]
+            for rank in parts
+        ]
 
     def _read_again(self, parts: Sequence[Ranges]) -> Iterator[Any]:
         """Read each part as a batch, in this process: a loader has one size for ever."""

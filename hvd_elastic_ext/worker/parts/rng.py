@@ -20,6 +20,7 @@ from hvd_elastic_ext.checkpoint.format.descriptions import KEY
 from hvd_elastic_ext.checkpoint.values import read as reading
 from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.checkpoint.values import write as writing
+from hvd_elastic_ext.core import recorded_steps
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.buffer import Commit
 from hvd_elastic_ext.worker.parts import tensorflow_rng
@@ -101,6 +102,8 @@ class RankLocal(NamedTuple):
     """Distinguishes programs that may find each other's commits."""
     states: dict[str, Any] | None
     """The random generators; None if the State does not keep them."""
+    steps: str | None = None
+    """The notes of the steps that led to the commit; None without ``run --replay``."""
 
 
 PARTS: Final = "parts"
@@ -113,15 +116,19 @@ def write_rank_local(
     keep_rng: bool,
     of_parts: Callable[[], Mapping[str, Any]] = dict,
     descriptions: Callable[[], dict[str, bytes]] = dict,
+    steps: str | None = None,
 ) -> bytes:
     """Return this rank's own part of a commit that is taken now. ``of_parts``: returns the states of generators within
-    parts of the State. ``descriptions``: returns what an export should know of parts."""
+    parts of the State. ``descriptions``: returns what an export should know of parts. ``steps``: see
+    :class:`RankLocal`."""
     states = capture() if keep_rng else None
     if states is not None and (within := of_parts()):
         states[PARTS] = within
     own: dict[str, Any] = {"program": program, "rng": states}
     if about := descriptions():
         own[KEY] = about
+    if steps is not None:
+        own[recorded_steps.KEY] = steps
     return trees.encode_value(writing.write(own, []))
 
 
@@ -132,7 +139,7 @@ def read_rank_local(commit: Commit) -> RankLocal:
         return RankLocal("", None)
     try:
         own = reading.read(trees.decode_value(commit.local), _no_tensor)
-        return RankLocal(own["program"], own["rng"])
+        return RankLocal(own["program"], own["rng"], own.get(recorded_steps.KEY))
     except (ValueError, TypeError, LookupError) as error:
         raise StateError(f"a rank's own part of a commit cannot be read: {error!r}") from error
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice, takewhile
 from typing import Any, Final, Protocol
 from weakref import WeakSet
@@ -26,8 +27,10 @@ from hvd_elastic_ext.worker.comms import horovod as with_horovod
 from hvd_elastic_ext.worker.optim.averaging import Averaged, forget_reductions
 from hvd_elastic_ext.worker.optim.ddp import ElasticDDP
 from hvd_elastic_ext.worker.parts import rng
-from hvd_elastic_ext.worker.replay import notes
+from hvd_elastic_ext.worker.replay import history, notes
+from hvd_elastic_ext.worker.replay.history import History
 from hvd_elastic_ext.worker.replay.notes import Deal, Lanes, Run, Runs, World
+from hvd_elastic_ext.worker.replay.single import Samples, Single
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +43,8 @@ class Contents(Protocol):
     def optimizers(self) -> Mapping[str, Any]:
         """Its optimizers, by name."""
 
-    def models(self) -> Sequence[nn.Module]:
-        """Its models."""
+    def models(self) -> Mapping[str, nn.Module]:
+        """Its models, by name."""
 
     def samplers(self) -> Mapping[str, Any]:
         """Its samplers and streams, by name."""
@@ -57,17 +60,24 @@ class Recorder:
     """The notes of one State since its last commit, and the lost steps that are still to be done again.
 
     ``replayed`` is called when the last of them is done, with their number and the size of the world that lost them.
+    ``single``: the one step that this process is to execute, for ``hvd-elastic replay``; None in a job.
     """
 
-    def __init__(self, contents: Contents, *, replayed: Callable[[int, int], None]) -> None:
+    def __init__(
+        self, contents: Contents, *, replayed: Callable[[int, int], None], single: Single | None = None
+    ) -> None:
         self._contents = contents
         self._replayed = replayed
+        self.single = single
+        """See above. Its functions end this process when the step is done, and before anything else is."""
         self._active = False
         """Whether a training function runs with this State, in a world."""
         self._seed: int | None = None
         """From which the seeds of all steps are made; the same on all ranks, for the whole job."""
         self._done: list[Run] = []
         """The steps since the last commit."""
+        self._history: History | None = None
+        """The steps before it; None until that is known."""
         self._left: Runs = ()
         """The steps that were lost, from the last commit on, without those that are done again."""
         self._again = 0
@@ -120,9 +130,12 @@ class Recorder:
         epoch of a sampler, and how many of its samples are left."""
         return RecordedStep(self, Run(world, (), 1, at), None, starts=(0,), place=place)
 
-    def again(self, deal: Deal, starts: Sequence[int], *, place: tuple[int, int] = (0, 0)) -> RecordedStep:
-        """Return the next step, which was lost. ``starts``: the numbers of the first micro-batches of each part."""
-        return RecordedStep(self, deal.run, deal, starts=starts, place=place)
+    def again(
+        self, deal: Deal, starts: Sequence[int], *, samples: Samples, place: tuple[int, int] = (0, 0)
+    ) -> RecordedStep:
+        """Return the next step, which was lost. ``starts``: the numbers of the first micro-batches of each part.
+        ``samples`` returns those of each part."""
+        return RecordedStep(self, deal.run, deal, starts=starts, place=place, samples=samples)
 
     def settle(self) -> None:
         """Note the end of the step under way: the script asks for the next one."""
@@ -158,9 +171,35 @@ class Recorder:
                 "more of them"
             )
 
-    def committed(self) -> None:
-        """Note a commit: what was done before it is not lost any more."""
+    def notes(self, generation: int) -> str | None:
+        """Return the notes that a commit of this world takes along now; None if this State is not recorded."""
+        if self._seed is None or self._history is None:
+            return None
+        step = self._open
+        last = [replace(step.run, rates=step.rates)] if step is not None and (step.stepped or step.done) else []
+        return self._history.after([*self._done, *last], generation=generation).encode(
+            self._seed, step=self._contents.steps()
+        )
+
+    def take_up(self, text: str | None, *, step: int) -> None:
+        """Note that this process goes on from a commit after ``step`` steps, with these notes; None: it has none. Those
+        of another commit do not count: memory may hold a commit with an older part of its rank."""
+        if self.single is not None:
+            self._seed, self._left = self.single.begin()
+        elif text is not None:
+            try:
+                found, head = history.decode(text)
+            except (ValueError, TypeError, LookupError) as error:
+                log.warning("run --replay: the notes of a commit cannot be read: %r", error)
+                return
+            if head.step == step:
+                self._history, self._seed = found, head.seed
+
+    def committed(self, generation: int) -> None:
+        """Note a commit of this world: what was done before it is not lost any more."""
         self._close()
+        if self._history is not None:
+            self._history = self._history.after(self._done, generation=generation)
         if self._done:
             self._done, self._buffers = [], None
 
@@ -185,7 +224,7 @@ class Recorder:
         if self._open is not None:
             self._open.undo()
         self._open, self._buffers = None, None
-        self._done, self._left = [], ()
+        self._done, self._left, self._history = [], (), None
 
     def ended(self) -> None:
         """Note the end of training."""
@@ -195,6 +234,8 @@ class Recorder:
         for sampler in self._contents.samplers().values():
             if sampler.recorder is self:
                 sampler.recorder = None
+        if self.single is not None:
+            self.single.training_ended()
 
     def enter(self, comms: Comms, *, generation: int, root: int) -> None:
         """Agree with the other ranks of a new world, which hold the same commit now, on what is to be done again.
@@ -203,6 +244,9 @@ class Recorder:
         meanwhile, and :class:`UsageError` for a State whose steps cannot be done again. One without an optimizer, such
         as that of an evaluation, is not recorded.
         """
+        if self.single is not None:
+            self.single.demand_begun()
+            self.single.models = self._contents.models
         self._optimizers = list(self._contents.optimizers().values())
         if not self._optimizers:
             if comms.rank() == 0:
@@ -214,20 +258,25 @@ class Recorder:
             if optimizer not in self._watched:
                 self._watched.add(optimizer)
                 optimizer.register_step_post_hook(self._demand_after_loop)
+                if self.single is not None:
+                    self.single.watch(optimizer, partial(_parameters_of, optimizer))
         if self._open is not None:
             self._open.undo()
         self._open, self._done = None, []
         rank, size = comms.rank(), comms.size()
         mine = notes.encode(self._left)
-        table = torch.zeros(size, 4, dtype=torch.int64)
+        at = 0 if self._history is None else self._history.at
+        table = torch.zeros(size, 5, dtype=torch.int64)
         first = torch.initial_seed() & _INT63 if self._seed is None else self._seed
-        table[rank] = torch.tensor([notes.count(self._left), len(mine), self._seed is not None, first])
+        table[rank] = torch.tensor([notes.count(self._left), len(mine), self._seed is not None, first, at])
         comms.sum(table, name="replay.steps")
         lengths, knows, seeds = table[:, 0].tolist(), table[:, 2].tolist(), table[:, 3].tolist()
         from_rank = lengths.index(max(lengths))
         left = self._sent(comms, mine, root=from_rank, length=int(table[from_rank, 1])) if max(lengths) else ()
         parts = self._shared_out(comms, [run.world for run in left])
         self._seed = seeds[knows.index(1) if 1 in knows else root]
+        if self._history is None or self._history.at != int(table[root, 4]):
+            self._history = History(int(table[root, 4]))  # this process was not there, and has another's commit now
         self._left, self._parts = left, parts
         self._generation, self._rank, self._size = generation, rank, size
         self._places = {run.world.generation: self._places.get(run.world.generation, -1) for run in left}
@@ -286,7 +335,7 @@ class Recorder:
                 )
             if not averages:
                 raise UsageError(f"run --replay: state.{name} has another op than hvd.Average; leave out --replay")
-        for model in self._contents.models():
+        for model in self._contents.models().values():
             if isinstance(model, DistributedDataParallel | ElasticDDP):
                 raise UsageError(
                     "run --replay: DDP averages in each backward pass, and a lost step has more of them on some ranks; "
@@ -302,9 +351,13 @@ class Recorder:
     def begin(self, step: RecordedStep) -> None:
         """Note that a step has begun."""
         self._close()
+        if self.single is not None:
+            self.single.demand_recorded(step.run if step.deal is not None else None)
         if step.deal is None and self._left:
             self._drop_left()
         self._open = step
+        if self.single is not None:
+            self.single.step_begins(step.run, step.samples, self._contents.steps() + 1)
 
     def _drop_left(self) -> None:
         """The script does other steps than those that were lost, so later ones have nothing to do with them."""
@@ -322,6 +375,8 @@ class Recorder:
         step, self._open = self._open, None
         if step is None:
             return
+        if self.single is not None:
+            self.single.step_ended(stepped=step.stepped)
         step.undo()
         if not (step.stepped or (step.done and not only_stepped)):
             return
@@ -385,7 +440,7 @@ class Recorder:
         return back
 
     def _live_buffers(self) -> list[Tensor]:
-        return [buffer for model in self._contents.models() for buffer in model.buffers()]
+        return [buffer for model in self._contents.models().values() for buffer in model.buffers()]
 
     def _put_back(self, buffers: Sequence[Tensor]) -> None:
         with torch.no_grad():
@@ -397,7 +452,14 @@ class RecordedStep:
     """One step: of this rank alone, or a lost one with the parts of several ranks."""
 
     def __init__(
-        self, recorder: Recorder, run: Run, deal: Deal | None, *, starts: Sequence[int], place: tuple[int, int]
+        self,
+        recorder: Recorder,
+        run: Run,
+        deal: Deal | None,
+        *,
+        starts: Sequence[int],
+        place: tuple[int, int],
+        samples: Samples = tuple,
     ) -> None:
         lanes = run.world.lanes
         self.run = run
@@ -410,6 +472,7 @@ class RecordedStep:
         self.out_of_order = False
         """Whether a micro-batch had no backward pass before the next one was asked for. It is seen only until a script
         has done a step in order."""
+        self.samples = samples
         self._recorder = recorder
         self._starts = starts
         self._place = place if lanes is None else (lanes.epoch, run.at)
@@ -454,6 +517,8 @@ class RecordedStep:
             self._own()
         self._take_rates()
         self.done = True
+        if (single := self._recorder.single) is not None:
+            single.summed(self.rates)
 
     def undo(self) -> None:
         """Return what the step has changed for its time only."""
@@ -471,6 +536,8 @@ class RecordedStep:
                 forget_reductions(optimizer)  # else Horovod refuses a zero_grad() before the next part
             self._at_begin()
         self._padding = bool(parts) and index >= len(parts)
+        if (single := self._recorder.single) is not None:
+            single.part_begins(index)
         self._recorder.seed(parts[index] if index < len(parts) else self._recorder.rank, place=self._place)
 
     def _add_up(self) -> None:
@@ -525,6 +592,10 @@ class RecordedStep:
 
         hook = optimizer.register_step_post_hook(back)
         self._undo += [back, hook.remove]
+
+
+def _parameters_of(optimizer: Any) -> list[Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def _nothing() -> None:

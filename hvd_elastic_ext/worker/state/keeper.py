@@ -37,6 +37,7 @@ from hvd_elastic_ext.worker.parts import Part, averaged, rng
 from hvd_elastic_ext.worker.parts.torch_parts import GeneratorPart, ModelPart
 from hvd_elastic_ext.worker.process.link import Status
 from hvd_elastic_ext.worker.process.steps import StepCount
+from hvd_elastic_ext.worker.replay import single
 from hvd_elastic_ext.worker.replay.recorder import Recorder
 from hvd_elastic_ext.worker.state import user_files
 from hvd_elastic_ext.worker.state.contents import Difference, Inventory, Written, write_one
@@ -135,8 +136,8 @@ class _Repeated:
     def optimizers(self) -> Mapping[str, Any]:
         return self.inventory.optimizers()
 
-    def models(self) -> Sequence[torch.nn.Module]:
-        return list(self.inventory.values_of(ModelPart).values())
+    def models(self) -> Mapping[str, torch.nn.Module]:
+        return self.inventory.values_of(ModelPart)
 
     def samplers(self) -> Mapping[str, Any]:
         parts = self.inventory.parts.items()
@@ -227,7 +228,9 @@ class Keeper:
         """Whether the last commit came from another slot, and so has no part of this rank's own."""
         self._inherited = False
         self._recorder = (
-            Recorder(_Repeated(inventory, self._steps), replayed=self._replayed) if settings.replay else None
+            Recorder(_Repeated(inventory, self._steps), replayed=self._replayed, single=single.current())
+            if settings.replay
+            else None
         )
         """Notes the steps since the last commit, under ``run --replay``."""
         self._told_of_replay = False
@@ -266,7 +269,7 @@ class Keeper:
             self._by_hand = self._by_hand or self._mark.firm_differs(written, lambda: self._last().views)
         self._take(self._next_identity(), written)
         if self._recorder is not None:
-            self._recorder.committed()
+            self._recorder.committed(self._generation)
         self.schedule.made(began)
         if self._held is not None:
             saves = self._checkpoint is not None and self._held.is_requested and self._comms.rank() == 0
@@ -595,6 +598,7 @@ class Keeper:
         record = self._buffer.record
         self._without_own = record is not None and not record.local
         try:
+            notes = rng.read_rank_local(self._last()).steps
             self._put_back_last()
         except Permanent as error:
             if record is not None and record.stored:
@@ -613,6 +617,8 @@ class Keeper:
         finally:
             self._inherited = False
         self._generation = self._identity().generation
+        if self._recorder is not None:
+            self._recorder.take_up(notes, step=self._steps.done)
         self._record("inherited", number=self._identity().number)
 
     def _follow(self, election: Election, candidates: list[Candidate]) -> None:
@@ -979,8 +985,9 @@ class Keeper:
     def _local(self) -> bytes:
         inventory = self._inventory
         return rng.write_rank_local(
-            self._program, keep_rng=self._keep_rng, of_parts=inventory.generators, descriptions=inventory.descriptions
-        )
+            self._program, keep_rng=self._keep_rng, of_parts=inventory.generators, descriptions=inventory.descriptions,
+            steps=None if self._recorder is None else self._recorder.notes(self._generation),
+        )  # fmt: skip
 
     def _set_mark(self, written: Written) -> None:
         self._mark = replace(written, tensors=())

@@ -15,10 +15,13 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.recorded_steps import Head
 from hvd_elastic_ext.worker.comms import AloneComms
 from hvd_elastic_ext.worker.data.global_batches import GlobalBatches
 from hvd_elastic_ext.worker.optim.averaging import wrap
 from hvd_elastic_ext.worker.optim.ddp import ElasticDDP
+from hvd_elastic_ext.worker.replay import history
+from hvd_elastic_ext.worker.replay.history import History
 from hvd_elastic_ext.worker.replay.notes import Deal, Run, World
 from hvd_elastic_ext.worker.replay.recorder import Recorder
 from tests.unit.worker.lockstep import LockstepComms, in_lockstep
@@ -45,8 +48,8 @@ class Job:
     def optimizers(self) -> dict[str, Any]:
         return {"optimizer": self.optimizer}
 
-    def models(self) -> Sequence[nn.Module]:
-        return [self.net]
+    def models(self) -> dict[str, nn.Module]:
+        return {"net": self.net}
 
     def samplers(self) -> dict[str, Any]:
         return {"sampler": self.sampler}
@@ -115,7 +118,7 @@ def test_steps_since_the_commit_are_done_again_after_a_loss_and_those_before_it_
     job = Job()
     job.enter()
     job.train(2)
-    job.recorder.committed()
+    job.recorder.committed(1)
     progress, own = job.sampler.state_dict(), job.generator.get_state()
     first = job.train(3)
     job.recorder.rolled_back(world_lost=True)
@@ -156,7 +159,7 @@ def test_a_commit_in_the_middle_leaves_only_the_rest() -> None:
     lost(job, Run(former(2), (0.1,), 3), places={1: 0})
     job.enter(generation=2)
     job.train(2)
-    job.recorder.committed()
+    job.recorder.committed(1)
     job.recorder.rolled_back(world_lost=True)
     job.enter(generation=3)
     assert [deal.run.world.size for deal in job.lost()] == [2]
@@ -534,3 +537,66 @@ def test_callbacks_between_two_worlds_may_step_and_what_follows_training_too() -
     assert job.sampler.recorder is None
     job.train(1)
     assert job.recorder._done == []
+
+
+def noted(job: Job, generation: int) -> tuple[History, Head]:
+    """What a commit of the present moment takes along."""
+    text = job.recorder.notes(generation)
+    assert text is not None
+    return history.decode(text)
+
+
+def test_a_commit_takes_the_notes_of_the_steps_that_led_to_it_and_none_of_those_that_were_lost() -> None:
+    job = Job()
+    assert job.recorder.notes(1) is None  # no world has agreed on a seed
+    job.enter()
+    job.train(2)
+    assert noted(job, 1)[0].at == 2  # before the commit is made
+    job.recorder.committed(1)
+    job.train(3)
+    assert (noted(job, 1)[0].at, noted(job, 1)[0].began, noted(job, 1)[1].step) == (5, 0, 5)
+    job.recorder.rolled_back(world_lost=True)
+    job.count = 2
+    assert noted(job, 1)[0].at == 2
+    job.enter(generation=2)
+    job.train(1)
+    job.recorder.committed(2)
+    kept, head = noted(job, 2)
+    assert (kept.at, head.worlds) == (3, ((1, 0), (2, 2)))
+    assert [run.world.generation for piece in kept.pieces for run in piece.runs] == [1]  # done again, as it was
+
+
+def test_a_process_that_goes_on_from_a_commit_goes_on_with_its_notes_and_seed_and_not_with_those_of_another() -> None:
+    job = Job()
+    job.enter()
+    job.train(3)
+    text, seed = job.recorder.notes(1), job.recorder._seed
+    for step, known in ((3, True), (2, False)):  # a slot may hold an older part of its rank beside a newer commit
+        later = Job()
+        later.recorder.take_up(text, step=step)
+        torch.manual_seed(99)
+        later.count = 3
+        later.enter(generation=5)
+        later.train(1)
+        kept, head = noted(later, 5)
+        assert (kept.at, kept.began) == ((4, 0) if known else (1, 0))
+        assert (head.seed == seed) is known
+    unread = Job()
+    unread.recorder.take_up("no notes", step=3)
+    unread.enter(generation=5)
+    assert noted(unread, 5)[0].at == 0
+
+
+def test_a_newcomer_counts_the_steps_as_the_others_and_notes_those_that_it_does() -> None:
+    old, new = Job(), Job()
+    old.enter()
+    old.train(3)
+    old.recorder.committed(1)
+
+    def rank(comms: LockstepComms) -> None:
+        job = (old, new)[comms.rank()]
+        job.recorder.enter(comms, generation=2, root=0)
+
+    in_lockstep(2, rank)
+    assert [noted(job, 2)[1].at for job in (old, new)] == [3, 3]
+    assert [noted(job, 2)[1].began for job in (old, new)] == [0, 3]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from hvd_elastic_ext.worker.replay import notes
 from hvd_elastic_ext.worker.replay.notes import Deal, Runs
+from hvd_elastic_ext.worker.replay.single import Samples
 from tests.unit.worker.shards import Files, PlacedStream
 
 # Machines with few cores are welcome to run these tests.
@@ -25,6 +27,8 @@ class Recorded:
         self.others = others
         """Whether steps of another sampler come first."""
         self.done: list[notes.Run] = []
+        self.samples: list[Sequence[Sequence[str]]] = []
+        """Of each part of the steps that are done again."""
 
     def settle(self) -> None:
         pass
@@ -39,8 +43,9 @@ class Recorded:
     def step(self, world: notes.World, *, at: int) -> None:
         notes.add(self.done, notes.Run(world, (), 1, at))
 
-    def again(self, deal: Deal, starts: Any) -> None:
+    def again(self, deal: Deal, starts: Any, *, samples: Samples) -> None:
         assert list(starts) == list(range(len(self.parts) + (len(self.parts) < self.most)))
+        self.samples.append(samples())
         self.left = notes.without_first(self.left)
 
 
@@ -77,6 +82,7 @@ def test_each_part_of_a_lost_step_is_read_as_it_was_and_the_rest_of_the_epoch_fo
             for step in (1, 2):
                 [(batch, weight)] = first[part][step]
                 assert again[rank][step - 1][number] == (batch, pytest.approx(weight * 2 / 3))
+                assert stream.recorder.samples[step - 1][number] == [f"{shard}:{record}" for shard, record in batch]
         for step in (0, 1):
             assert len(again[rank][step]) == 2, "all ranks make equally many passes"
             assert [weight for _, weight in again[rank][step][len(parts) :]] == [0.0] * (2 - len(parts))
