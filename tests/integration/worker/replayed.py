@@ -96,7 +96,9 @@ def open_shard(shard, start):
 
 elastic.init()
 torch.manual_seed(3)
-model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Tanh(), nn.Linear(8, 2))
+# Measured shares may leave a rank a single record, in which there is nothing to normalise.
+norm = nn.LayerNorm(8) if RECORDS else nn.BatchNorm1d(8)
+model = nn.Sequential(nn.Linear(6, 8), norm, nn.Dropout(0.3), nn.Tanh(), nn.Linear(8, 2))
 optimizer = elastic.wrap(torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), model.named_parameters())
 scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0 + 0.5 * math.cos(step))  # never ends
 scale = elastic.ScaledLearningRate(optimizer, "linear", base=elastic.size(), scheduler=scheduler)
