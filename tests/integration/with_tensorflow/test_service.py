@@ -38,15 +38,15 @@ def test_a_graph_that_the_service_owes_data_does_not_wait_for_ranks_and_one_that
 
     def watch() -> None:
         try:
-            wait_until(
-                lambda: in_a_graph() and not any(waits.look() for _ in range(10)) and in_a_graph(),
-                what="a graph that waits for data",
-                timeout=60,
-            )
-            told.append("it waits for data")
-        finally:
-            server.send_signal(signal.SIGCONT)
-        try:
+            try:
+                wait_until(
+                    lambda: in_a_graph() and not any(waits.look() for _ in range(10)) and in_a_graph(),
+                    what="a graph that waits for data",
+                    timeout=60,
+                )
+                told.append("it waits for data")
+            finally:
+                server.send_signal(signal.SIGCONT)
             wait_until(waits.look, what="a graph that waits for ranks", timeout=60)
             told.append("it waits for ranks")
         finally:
