@@ -130,6 +130,8 @@ class MpiRuns:
         """That of the newest world, and older ones that are about to end."""
         self._newest = -1
         """The number of the newest world."""
+        self._left = False
+        """Whether they go on without this launcher."""
         self._aside = BackgroundCalls(limit=1)
         self._watching: asyncio.Task[None] | None = None
 
@@ -174,6 +176,8 @@ class MpiRuns:
         core_dumps.allow(process.pid)  # the user decides about core dumps of ranks, which it starts
         if generation != self._newest:  # meanwhile there is a newer world
             _signal(process, signal.SIGTERM)
+        if self._left:
+            process_tree.hand_over(process)
         return process
 
     async def _keys(self, hosts: Sequence[str]) -> tuple[str, ...]:
@@ -194,7 +198,8 @@ class MpiRuns:
         if everything:
             self._newest = -1  # one that is just being started ends, too
             await self._end_all()
-        for process in self._running:
+        self._left = True  # before the loop: the thread that starts one looks after it has added it
+        for process in list(self._running):
             process_tree.hand_over(process)
 
     async def _end_all(self) -> None:

@@ -6,8 +6,11 @@ import asyncio
 import gc
 import os
 import signal
+import subprocess
+import threading
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,6 +105,47 @@ def test_another_mpirun_than_open_mpis_is_refused_with_the_way_to_get_that(
     assert mpirun.why_not("mpirun") is None
     monkeypatch.setenv("PATH", "/nowhere")
     assert "there is no mpirun on this machine; apt-get install openmpi-bin" in str(mpirun.why_not("mpirun"))
+
+
+def test_an_mpirun_that_is_being_started_when_the_launcher_leaves_is_on_its_own_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created, left = threading.Event(), threading.Event()
+
+    class Late(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            created.set()
+            assert left.wait(30)
+
+    program = tmp_path / "mpirun"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(subprocess, "Popen", Late)
+    started: list[int] = []
+
+    async def act() -> None:
+        near = {"is_near": lambda host: True, "ended": lambda generation, why: None}
+        runs = mpirun.MpiRuns(tmp_path, mark="0123", ssh=SSH, interfaces=(), **near)
+        runs.begin(1, ["h1"])
+        await asyncio.to_thread(created.wait, 30)
+        await runs.end(everything=False)
+        left.set()
+        while not (runs._running and runs._running[0].returncode is not None):
+            await asyncio.sleep(0.01)
+        started.append(runs._running[0].pid)
+
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always", ResourceWarning)
+        try:
+            asyncio.run(asyncio.wait_for(act(), 30))
+            gc.collect()
+        finally:
+            for pid in started:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+    assert [str(each.message) for each in seen] == []
 
 
 @pytest.mark.parametrize("over", [True, False])
