@@ -145,7 +145,9 @@ def decide_published(
         published = {uid: host for uid, host in named.items() if uid not in waiting}
     if published == state.published:
         published = state.published  # the same object: then the observation is the same one, too
-    gone = {uid for uid in pods.looked_at if uid in state.published and uid not in published}
+    # If one has got another name, another one may have lost it.
+    may_be_gone: Iterable[str] = state.published if pods.moved else pods.looked_at
+    gone = {uid for uid in may_be_gone if uid in state.published and uid not in published}
     come = {uid for uid in pods.looked_at if uid in published and uid not in state.published}
     same = not (come or damped or pods.moved)
     after = DampingState(

@@ -371,6 +371,13 @@ def test_the_latency_of_a_removal_counts_from_its_event():
     assert publishing.last.causes == ()
 
 
+def test_the_removal_of_a_host_whose_name_another_published_pod_has_taken_counts_from_that_event():
+    publishing = running("a b")
+    taken = replace(verdict("a"), host=Host("b", 1, "uid-a"))
+    publishing.look(10.0, taken, *pods("b"), seen_at=9.998)
+    assert publishing.last.causes == ((REMOVAL, 9.998),)
+
+
 def test_the_time_an_addition_took_counts_from_when_it_was_first_usable():
     publishing = running("a")
     publishing.answers = ProbeResults()
