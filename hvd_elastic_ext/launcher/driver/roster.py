@@ -249,6 +249,10 @@ class Worker:
         """Commits per second if every call of ``commit()`` commits; 0 if unknown."""
         return 0.0 if self.call_s is None else 1.0 / max(self.call_s + (self.commit_s or 0.0), 1e-6)
 
+    def went_live(self, now: float) -> None:
+        """It is called to a world, or is in one."""
+        self.stage, self.since, self.live_at, self.spare = Stage.LIVE, now, now, False
+
     def tried_s(self, now: float) -> float:
         """Seconds from its start until it went live, or until ``now``."""
         return (now if self.live_at is None else self.live_at) - self.created

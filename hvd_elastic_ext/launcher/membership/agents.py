@@ -133,7 +133,9 @@ def _catch_up(job: JobState, worker: Worker, status: Mapping[str, Any]) -> None:
             worker.stage, worker.since = Stage.PARKED, now
     worker.terminated = worker.terminated or bool(status.get("terminated"))
     if isinstance(generation, int) and worker.generation < generation <= job.generation:
-        worker.generation, worker.since, worker.stage = generation, now, Stage.LIVE
+        worker.generation, worker.since = generation, now
+        if worker.stage is not Stage.LIVE:
+            worker.went_live(now)
     if isinstance(agreed := status.get("agreed"), int):
         worker.agreed = max(worker.agreed, min(agreed, worker.generation))
 

@@ -111,7 +111,8 @@ def entered(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
     worker.failure = worker.lost_peer = None  # of a program that ran before
     if worker.generation < newest:
         worker.generation, worker.since, worker.moved_at = newest, job.now, 0.0
-        worker.stage = Stage.LIVE  # its rank may be from the launcher before, which died before it could say so
+        if worker.stage is not Stage.LIVE:  # its rank is from the launcher before, which died before it knew of this
+            worker.went_live(job.now)
         job.world.begun = True
 
 
@@ -275,7 +276,7 @@ def _call_members(job: JobState, members: Sequence[Worker]) -> None:
     for worker in members:
         worker.called_at = now
         if worker.stage is Stage.PARKED:
-            worker.stage, worker.since, worker.live_at, worker.spare = Stage.LIVE, now, now, False
+            worker.went_live(now)
             absent.append(worker)
         elif not waiting or worker.life not in waiting:
             worker.fence_at = fence_at

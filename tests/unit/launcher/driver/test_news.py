@@ -267,15 +267,18 @@ MESSAGES: dict[str, Case] = {
     "entered": (said("c", "failed", digest="d", error="E", traceback="T"), said("c", "entered", generation=3), """
         workers[c:0].stage live
         workers[c:0].since 100
+        workers[c:0].live_at 100
         workers[c:0].generation 3
         workers[c:0].failure -"""),
     "entered: without a number it is the newest world": (said("c", "entered"), """
         workers[c:0].stage live
         workers[c:0].since 100
+        workers[c:0].live_at 100
         workers[c:0].generation 3"""),
     "entered: the first world of all": (never_begun, said("c", "entered"), """
         workers[c:0].stage live
         workers[c:0].since 100
+        workers[c:0].live_at 100
         workers[c:0].generation 3
         world.begun True"""),
     "entered: an earlier world": (said("a", "entered", generation=2), NOTHING),

@@ -137,6 +137,7 @@ JOINS: dict[str, Case] = {
     "an agent whose process has entered the world meanwhile": (AgentJoined("c", hello("agent of c", seats=runs(3))), """
         workers[c:0].stage live
         workers[c:0].since 100
+        workers[c:0].live_at 100
         workers[c:0].generation 3
         workers[c:0].agreed 3
         workers[c:0].started True
