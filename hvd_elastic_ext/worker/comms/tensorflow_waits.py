@@ -7,9 +7,10 @@ graph calls has done anything for a while. Horovod's own threads do not count: t
 A graph that reads data, such as that of ``fit``, may wait for these instead. It does if they come from Python, or if a
 thread that Python does not know waits for a file or a connection now: ranks that wait for one another do so only in
 Horovod's threads. That is also how a process looks whose data tf.data's service owes it: the thread with the call polls
-the connection, and no longer does once the data are there (2.15 and 2.21). Data for which nobody waits in the kernel,
-such as those of a library that sleeps and looks, cannot be told apart: Horovod does not tell which of its operations
-are under way. A GPU is not seen to compute, so with one nothing is said.
+the connection, and no longer does once the data are there (2.15 and 2.21). A thread that also polls while the main
+thread is in no graph, such as one of a message queue, does not count: it always polls. Data for which nobody waits in
+the kernel, such as those of a library that sleeps and looks, cannot be told apart: Horovod does not tell which of its
+operations are under way. A GPU is not seen to compute, so with one nothing is said.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ _POLLING: Final = {  # poll, select, pselect6, ppoll, epoll_wait, epoll_pwait, e
     "aarch64": frozenset({"72", "73", "22", "441"}),
 }.get(platform.machine(), frozenset())
 """Those in which it waits for one of several connections."""
+_WAITING: Final = _READING | _POLLING
 _ALWAYS_POLLS: Final = "event_engine"
 """The name of gRPC's own threads, one of which polls whether or not somebody waits for an answer."""
 
@@ -48,7 +50,8 @@ class TensorFlowWaits(MainThreadWaits):
     """Looks at this process, at each heartbeat. ``at_rest``: threads whose computation does not count.
 
     ``has_gpu``: whether graphs may run on a GPU. ``computed_s``: seconds that all threads but those have computed.
-    ``reading``: whether one of all threads but those waits for data.
+    ``reading``: whether one of all threads but those waits for data. ``polling``: those that wait for one of several
+    connections.
     """
 
     def __init__(
@@ -59,18 +62,28 @@ class TensorFlowWaits(MainThreadWaits):
         now: Callable[[], float] = time.monotonic,
         computed_s: Callable[[Collection[int]], float] | None = None,
         reading: Callable[[Collection[int]], bool] | None = None,
+        polling: Callable[[], set[int]] | None = None,
     ) -> None:
         count = computed_s or seconds_computed
-        self._at_rest, self._has_gpu, self._reading = at_rest, has_gpu, reading or reads
+        self._at_rest, self._has_gpu = at_rest, has_gpu
+        self._reading, self._polling = reading or reads, polling or polls
+        self._polled: set[int] = set()
+        """Threads that polled at the last look outside of a graph."""
+        self._always_poll: set[int] = set()
+        """Those that did at the last two."""
         super().__init__(self._place, lambda where, main: count({*at_rest(), threading.get_native_id()}), now)
 
     def _place(self, frame: FrameType | None) -> str | None:
-        if frame is None or not frame.f_code.co_filename.endswith(GRAPH) or self._has_gpu():
+        if frame is None or self._has_gpu():
+            return None
+        if not frame.f_code.co_filename.endswith(GRAPH):
+            now = self._polling()
+            self._always_poll, self._polled = self._polled & now, now
             return None
         if any(map(_is_called_by_a_graph, sys._current_frames().values())):
             return None
         pythons = {each.native_id for each in threading.enumerate() if each.native_id is not None}
-        return None if self._reading({*self._at_rest(), *pythons}) else GRAPH[0]
+        return None if self._reading({*self._at_rest(), *pythons, *self._always_poll}) else GRAPH[0]
 
 
 def _is_called_by_a_graph(frame: FrameType | None) -> bool:
@@ -94,16 +107,23 @@ def seconds_computed(but: Collection[int]) -> float:
 
 def reads(but: Collection[int]) -> bool:
     """Whether a thread of this process, but for these, waits in the kernel for data of a file or a connection."""
-    for thread in threads() - set(but):
-        try:
-            number = (_TASKS / str(thread) / "syscall").read_text().partition(" ")[0]
-            if number in _READING:
-                return True
-            if number in _POLLING and (_TASKS / str(thread) / "comm").read_text().strip() != _ALWAYS_POLLS:
-                return True
-        except OSError:
-            continue  # it has ended, or the kernel does not say
-    return False
+    return any(_waits_in(thread, _WAITING) for thread in threads() - set(but))
+
+
+def polls() -> set[int]:
+    """The threads of this process that wait in the kernel for one of several connections."""
+    return {thread for thread in threads() if _waits_in(thread, _POLLING)}
+
+
+def _waits_in(thread: int, calls: Collection[str]) -> bool:
+    """Whether a thread waits in one of these calls of the kernel, and is not one of gRPC's that always poll."""
+    try:
+        number = (_TASKS / str(thread) / "syscall").read_text().partition(" ")[0]
+        if number not in calls:
+            return False
+        return number in _READING or (_TASKS / str(thread) / "comm").read_text().strip() != _ALWAYS_POLLS
+    except OSError:
+        return False  # it has ended, or the kernel does not say
 
 
 def threads() -> set[int]:

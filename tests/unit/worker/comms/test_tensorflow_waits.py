@@ -26,13 +26,16 @@ class Machine:
         self.at, self.computed_s = 0.0, 0.0
         self.but: set[int] = set()
         self.reads = False
+        self.reading_thread: int | None = None
+        self.polls: set[int] = set()
         self.waits = TensorFlowWaits(
-            lambda: {HOROVODS}, lambda: gpu, now=lambda: self.at, computed_s=self.computed, reading=self.reading
-        )
+            lambda: {HOROVODS}, lambda: gpu, now=lambda: self.at, computed_s=self.computed, reading=self.reading,
+            polling=lambda: set(self.polls),
+        )  # fmt: skip
 
     def reading(self, but: Collection[int]) -> bool:
         assert {HOROVODS, threading.get_native_id()} <= set(but)
-        return self.reads
+        return self.reads or self.reading_thread not in {None, *but}
 
     def computed(self, but: Collection[int]) -> float:
         self.but = set(but)
@@ -93,6 +96,16 @@ def test_a_graph_for_which_a_thread_of_tensorflows_reads_data_does_not_wait_for_
     assert machine.looks(GRAPH) == [False, False, False]
     machine.reads = False
     assert machine.looks(GRAPH) == [False, True, True]
+
+
+def test_a_thread_that_polls_outside_of_graphs_too_does_not_wait_for_data() -> None:
+    machine = Machine()
+    machine.reading_thread, machine.polls = 41, {41}
+    assert machine.looks("/home/me/train.py") == [False, False, False]
+    assert machine.looks(GRAPH) == [False, True, True]
+    machine.polls = set()
+    assert machine.looks("/home/me/train.py") == [False, False, False]
+    assert machine.looks(GRAPH) == [False, False, False]
 
 
 def test_a_thread_that_waits_for_data_in_the_kernel_reads_unless_it_is_left_out() -> None:
