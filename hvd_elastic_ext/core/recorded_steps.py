@@ -104,7 +104,9 @@ def ways(checkpoints: Iterable[Noted]) -> list[Way]:
 
 def _lead(base: Noted, end: Noted) -> bool:
     same = (base.identity.lineage, base.call) == (end.identity.lineage, end.call)
-    return same and base.step < end.step and end.head.leads_through(base.identity.generation, base.head.at)
+    # Steps outside of the loop, as of a reset callback, are not noted; those that a scaler has skipped are.
+    every_noted = 0 < end.step - base.step <= end.head.at - base.head.at
+    return same and every_noted and end.head.leads_through(base.identity.generation, base.head.at)
 
 
 def way_to(step: int, found: Iterable[Way]) -> Way | None:

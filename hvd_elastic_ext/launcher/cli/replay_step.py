@@ -35,7 +35,7 @@ from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.slot_protocol import COLLECTIVES, COMMITS
 from hvd_elastic_ext.core.printable import printable
 from hvd_elastic_ext.core.recorded_steps import REQUEST, Noted, Way, head_of, notes_in, ranges_of, way_to, ways
-from hvd_elastic_ext.io import tables
+from hvd_elastic_ext.io import process_tree, tables
 from hvd_elastic_ext.io.job_folders import one_job
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.launcher.cli import hosts
@@ -159,6 +159,10 @@ def _check_here(name: str, program: RecordedProgram) -> None:
     first = program.command[0]
     if shutil.which(str(cwd / first) if os.sep in first else first) is None:
         raise UsageError(f"{name}: this machine has no {first}, which the job runs; give the command there")
+    if absent := [secret for secret in program.secrets if secret not in os.environ]:
+        raise UsageError(
+            f"{name}: the job got {', '.join(absent)} on its command line, and secrets are not kept; set it"
+        )
 
 
 # --- the process
@@ -209,6 +213,7 @@ def _run(program: RecordedProgram, own: Mapping[str, str]) -> int:
         stdout=sys.stderr.fileno(),
         pass_fds=descriptors,
         start_new_session=True,
+        preexec_fn=process_tree.die_with_parent,
     )
     try:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)

@@ -21,6 +21,7 @@ from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import ElasticError, UsageError
 from hvd_elastic_ext.core.events import BAD, EVENTS, WARN, Fields
 from hvd_elastic_ext.core.journal import Journal, Sink
+from hvd_elastic_ext.core.secrets import is_secret_name
 from hvd_elastic_ext.io import core_dumps
 from hvd_elastic_ext.io.append_file import QueuedLines
 from hvd_elastic_ext.io.own_files import make_folder
@@ -156,8 +157,7 @@ def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, save
     lines: QueuedLines | None = None
     feed: HostFeed | None = None
     try:
-        if settings.replay:
-            folder.note_program(recorded_program(settings))
+        folder.note_program(recorded_program(settings) if settings.replay else None)
         with dashboard.dashboard_process(settings.dashboard, settings.state_dir, settings.journal):
             lines = open_journal_file(settings.journal)
             journal = journal_on(lines, listening)
@@ -230,13 +230,15 @@ def _run_job(
 def recorded_program(settings: RunSettings) -> RecordedProgram:
     """What ``hvd-elastic replay`` has to know of a job."""
     how = settings.options.durability
+    secret = tuple(filter(is_secret_name, settings.variables))
     return RecordedProgram(
         settings.command,
         str(Path.cwd()),
         settings.options.engine,
-        settings.variables,
+        {name: value for name, value in settings.variables.items() if name not in secret},
         None if how is None else how.place,
         settings.adopt,
+        secret,
     )
 
 

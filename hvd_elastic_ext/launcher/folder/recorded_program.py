@@ -18,10 +18,12 @@ class RecordedProgram:
     """The folder in which it was started."""
     engine: str
     variables: Mapping[str, str]
-    """Those before the command."""
+    """Those before the command, but for secrets."""
     checkpoints: str | None
     """Where they go; None: none are made."""
     adopts: bool = False
+    secrets: tuple[str, ...] = ()
+    """The names of variables before the command whose values are not kept."""
 
     def encode(self) -> str:
         """Return it as text."""
@@ -39,4 +41,5 @@ class RecordedProgram:
             {str(name): str(value) for name, value in found["variables"].items()},
             None if checkpoints is None else str(checkpoints),
             bool(found["adopts"]),
+            tuple(map(str, found["secrets"])),
         )

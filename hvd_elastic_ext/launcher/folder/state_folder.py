@@ -126,9 +126,14 @@ class StateDir(contextlib.AbstractContextManager["StateDir"]):
         self._write(KEY, made.hex() + "\n")
         return made
 
-    def note_program(self, program: RecordedProgram) -> None:
-        """Keep what the job runs, for ``hvd-elastic replay``. If that fails, it is logged."""
-        self._write(PROGRAM, program.encode())
+    def note_program(self, program: RecordedProgram | None) -> None:
+        """Keep what the job runs, for ``hvd-elastic replay``; None: it does not note steps. If that fails, it is
+        logged."""
+        if program is not None:
+            self._write(PROGRAM, program.encode())
+            return
+        with contextlib.suppress(OSError):
+            (self.path / PROGRAM).unlink(missing_ok=True)
 
     def forget_key(self) -> None:
         """Remove the key: the job is over and no agent is left."""

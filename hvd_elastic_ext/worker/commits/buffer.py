@@ -6,6 +6,7 @@ that store, the previous commit stays whole, whatever happens.
 
 from __future__ import annotations
 
+import logging
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,8 @@ from hvd_elastic_ext.worker.commits.memory import SIDES, Side, populate
 CopyTo = Callable[[Sequence[Tensor], int], bool]
 """Copies a commit's tensors, from a given number on, into given tensors. Returns False if these differ in form from the
 last committed ones."""
+
+log = logging.getLogger(__name__)
 
 _ALIGNED: Final = 64
 """What lies behind a commit begins at a multiple of so many bytes."""
@@ -140,6 +143,9 @@ class CommitBuffer:
         self._views: dict[int, tuple[Layout, list[Tensor]]] = {}
         self._planned: Plan | None = None
         self._planned_beside: Plan | None = None
+        self.beside_length = 0
+        """Bytes that the last :class:`Beside` has taken behind its commit."""
+        self._told_of_beside = False
         self._arriving = 0
         self.call = 0
         """The training call whose commits are made here; those of other calls are not taken over. 0: of any."""
@@ -187,22 +193,38 @@ class CommitBuffer:
         places = layouts.decode(side.read(at + data, layout))
         return Beside(side.read(at + data + layout, tree), places.views(side.bytes[at:]))
 
+    def _put_beside(self, index: int, record: Record, beside: Beside | None) -> None:
+        """Put it where :meth:`beside` finds it, or see to it that nothing is found. The side is claimed, and not sealed
+        yet. A commit does not need it: if it cannot be stored, it is left out.
+        """
+        side, at = self._sides[index], _behind(record)
+        if side.bytes.numel() >= at + _BESIDE.size:
+            side.write(at, bytes(_BESIDE.size))
+        if beside is None:
+            return
+        try:
+            self._put_behind(index, record, beside)
+        except StateError as error:
+            if not self._told_of_beside:
+                log.warning("what stays in this slot beside a commit was not stored: %s", error)
+            self._told_of_beside = True
+
     def _put_behind(self, index: int, record: Record, beside: Beside) -> None:
-        """Put it where :meth:`beside` finds it. The side is claimed, and not sealed yet."""
         side, firm = self._sides[index], [True] * len(beside.tensors)
         if self._planned_beside is None or not self._planned_beside.suits(beside.tensors, firm):
             self._planned_beside = Plan(beside.tensors, firm)
         layout, at = self._planned_beside.layout, _behind(record)
         texts = layout.encoded + beside.tree
-        if side.reserve(at + _ALIGNED + layout.length + len(texts)):
+        self.beside_length = at - record.total + _ALIGNED + layout.length + len(texts)
+        if side.reserve(record.total + self.beside_length):
             self._views.pop(index, None)
-        lengths = layout.length, len(layout.encoded), len(beside.tree)
-        side.write(at, _BESIDE.pack(_MARK, *record.identity[1:], *lengths))
-        at += _ALIGNED
-        data = side.bytes[at:]
+        data = side.bytes[at + _ALIGNED :]
         with awaited() as later:
             self._planned_beside.store(beside.tensors, data, layout.views(data), later=later)
-        side.write(at + layout.length, texts)
+        side.write(at + _ALIGNED + layout.length, texts)
+        # Last: whoever finds the mark finds the rest.
+        lengths = layout.length, len(layout.encoded), len(beside.tree)
+        side.write(at, _BESIDE.pack(_MARK, *record.identity[1:], *lengths))
 
     def take(self, contents: Contents, identity: Identity, *, step: int) -> Record:
         """Stage and seal ``contents``. Allocates nothing after the first commits of one layout."""
@@ -227,8 +249,7 @@ class CommitBuffer:
             if side.reserve(record.total):
                 self._views.pop(index, None)
             side.write(record.data, plan.layout.encoded + contents.tree + local)
-            if contents.beside is not None:
-                self._put_behind(index, record, contents.beside)
+            self._put_beside(index, record, contents.beside)
             yield index, record
         finally:
             side.release()
@@ -248,14 +269,16 @@ class CommitBuffer:
         self._arriving, side = self._spare(record.shared + local)
         return side.bytes[: record.shared]
 
-    def received(self, record: Record, local: bytes, *, lineage: int) -> None:
+    def received(self, record: Record, local: bytes, *, lineage: int, beside: Beside | None = None) -> None:
         """Seal the received bytes, with this rank's own ``local`` tree, as a commit of ``lineage``."""
         side = self._sides[self._arriving]
         if side.reserve(record.shared + len(local)):
             self._views.pop(self._arriving, None)
         side.write(record.shared, local)
         identity = record.identity._replace(lineage=lineage)
-        self._seal(self._arriving, record._replace(identity=identity, local=len(local), stored=False))
+        record = record._replace(identity=identity, local=len(local), stored=False)
+        self._put_beside(self._arriving, record, beside)
+        self._seal(self._arriving, record)
         self.release_sides()
 
     def release_sides(self) -> None:
@@ -271,7 +294,9 @@ class CommitBuffer:
         if side.reserve(record.shared + len(local)):
             self._views.pop(index, None)
         side.write(record.shared, local)
-        self._seal(index, record._replace(local=len(local)))
+        record = record._replace(local=len(local))
+        self._put_beside(index, record, None)
+        self._seal(index, record)
 
     def catch_up(self) -> bool:
         """If a newer commit was handed over, make it the last commit. Return whether there was one."""
@@ -300,7 +325,7 @@ class CommitBuffer:
         record = self.record
         if self.can_keep and record is not None and not any(side.kept for side in self._sides):
             side = self._sides[SIDES]
-            if side.reserve(record.total):
+            if side.reserve(record.total + self.beside_length):
                 self._views.pop(SIDES, None)
                 populate([side.bytes])
 

@@ -181,9 +181,10 @@ class Recorder:
             self._seed, step=self._contents.steps()
         )
 
-    def take_up(self, text: str | None, *, step: int) -> None:
-        """Note that this process goes on from a commit after ``step`` steps, with these notes; None: it has none. Those
-        of another commit do not count: memory may hold a commit with an older part of its rank."""
+    def take_up(self, text: str | None, *, step: int, generation: int) -> None:
+        """Note that this process goes on from a commit after ``step`` steps, made in the world ``generation``, with
+        these notes; None: it has none. Those of another commit do not count: memory may hold a commit with an older
+        part of its rank."""
         if self.single is not None:
             self._seed, self._left = self.single.begin()
         elif text is not None:
@@ -192,7 +193,7 @@ class Recorder:
             except (ValueError, TypeError, LookupError) as error:
                 log.warning("run --replay: the notes of a commit cannot be read: %r", error)
                 return
-            if head.step == step:
+            if head.step == step and head.leads_through(generation, head.at):
                 self._history, self._seed = found, head.seed
 
     def committed(self, generation: int) -> None:

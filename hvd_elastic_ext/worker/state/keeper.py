@@ -207,6 +207,7 @@ class Keeper:
         averaging = averaged.among(list(inventory.parts.values()))
         self._inner = None if averaging is None else averaging.inner
         """The optimizer of ranks that train alone between two averages, whose state stays in its slot; else None."""
+        self._told_of_inner = False
         self._rounds = None if averaging is None else Rounds(averaging, comms)
         """Of ranks that train alone between two averages; else None."""
         if self._rounds is None:
@@ -618,7 +619,7 @@ class Keeper:
             self._inherited = False
         self._generation = self._identity().generation
         if self._recorder is not None:
-            self._recorder.take_up(notes, step=self._steps.done)
+            self._recorder.take_up(notes, step=self._steps.done, generation=self._generation)
         self._record("inherited", number=self._identity().number)
 
     def _follow(self, election: Election, candidates: list[Candidate]) -> None:
@@ -674,7 +675,7 @@ class Keeper:
         record, local = root.record, self._local()
         try:
             exchange.receive_all(self._buffer, self._comms, root=election.root, record=record, local=len(local))
-            self._buffer.received(record, local, lineage=election.lineage)
+            self._buffer.received(record, local, lineage=election.lineage, beside=self._beside())
         finally:
             self._buffer.release_sides()
         self._put_back(self._last())
@@ -941,7 +942,7 @@ class Keeper:
         """Warn if there is too little memory, and allocate it now: later, training or other ranks would wait for it."""
         record = self._buffer.record
         assert record is not None
-        expected = record.total + self._inventory.expected_bytes()
+        expected = record.total + self._buffer.beside_length + self._inventory.expected_bytes()
         copies = 2 if self._held is None else 3
         warning = memory_warning(commit_bytes=expected, copies=copies, processes=self._settings.local_size)
         if warning is not None:
@@ -968,19 +969,30 @@ class Keeper:
         return Contents(written.tree, written.tensors, written.firm, self._local, self._beside())
 
     def _beside(self) -> Beside | None:
-        """What stays in this slot with the commit: the state of an optimizer that steps between two averages."""
+        """What stays in this slot with the commit: the state of an optimizer that steps between two averages. None also
+        if it is none that can be stored: no average depends on it."""
         if self._inner is None:
             return None
         tensors: list[torch.Tensor] = []
-        text = write_one("optimizer", self._inner.state(), tensors)
+        try:
+            text = write_one("optimizer", self._inner.state(), tensors)
+        except StateError as error:
+            if not self._told_of_inner:
+                log.warning("a process that is started again here begins with a fresh inner optimizer: %s", error)
+            self._told_of_inner = True
+            return None
         return Beside(trees.encode_value(text), tensors)
 
     def _put_back_beside(self) -> None:
-        """Restore it, if this slot has made the last commit; else the live one stays."""
-        beside = None if self._inner is None else self._buffer.beside()
-        if self._inner is not None and beside is not None:
-            views = beside.tensors
-            self._inner.put_back_state(read.read(trees.decode_value(beside.tree), lambda index, _: views[index]))
+        """Restore it, if this slot has it for the last commit; else the live one stays."""
+        if self._inner is None:
+            return
+        try:
+            if (beside := self._buffer.beside()) is not None:
+                views = beside.tensors
+                self._inner.put_back_state(read.read(trees.decode_value(beside.tree), lambda index, _: views[index]))
+        except (StateError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            log.warning("the inner optimizer's state of this slot does not fit, and is left out: %s", error)
 
     def _local(self) -> bytes:
         inventory = self._inventory

@@ -81,6 +81,11 @@ def test_steps_that_no_optimizer_has_done_count_among_the_noted_ones_only() -> N
     assert spans(noted(20, at=22), noted(40, at=44)) == [(21, 40)]
 
 
+def test_steps_outside_of_the_loop_are_not_noted_and_nothing_leads_past_them() -> None:
+    """A reset callback has trained a step between the commits after 40 and 61 steps."""
+    assert spans(noted(20), noted(40), noted(61, at=60)) == [(21, 40)]
+
+
 def test_notes_of_another_commit_or_none_that_can_be_read_are_none() -> None:
     own = noted(20).notes
     assert notes_in(json.dumps({"program": "x", KEY: own}), step=20) == own

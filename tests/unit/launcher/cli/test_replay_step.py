@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hvd_elastic_ext import cli
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.recorded_steps import Head, Noted
-from hvd_elastic_ext.launcher.cli import replay_step
+from hvd_elastic_ext.launcher.cli import replay_step, run, run_options
 from hvd_elastic_ext.launcher.folder import state_folder
 from hvd_elastic_ext.launcher.folder.recorded_program import RecordedProgram
 
@@ -96,6 +97,24 @@ def test_a_job_whose_script_folder_or_program_is_not_on_this_machine_is_refused(
     assert f"no {Path.cwd() / 'train.py'}" in refused("new", "--step", "30")
     job(command=("no-such-program", "train.py"))
     assert "no no-such-program" in refused("new", "--step", "30")
+
+
+def test_secrets_among_a_jobs_variables_are_not_kept_and_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_step, "_noted", lambda store: [noted(20), noted(60)])
+    monkeypatch.delenv("API_TOKEN", raising=False)
+    words = ["-np", "1", "-H", "localhost:1", "--replay", "API_TOKEN=x7", "LR=1", "python3", "t.py"]
+    settings = run_options.parse(words, {"PATH": os.environ["PATH"]})
+    program = run.recorded_program(settings)
+    assert (program.variables, program.secrets) == ({"LR": "1"}, ("API_TOKEN",))
+    assert "x7" not in program.encode()
+    job(secrets=("API_TOKEN",))
+    assert "the job got API_TOKEN on its command line" in refused("new", "--step", "30")
+
+
+def test_a_run_that_notes_no_steps_leaves_no_program_of_an_earlier_one() -> None:
+    with state_folder.StateDir(job()) as folder:
+        folder.note_program(None)
+    assert "was not started with --replay" in refused("new", "--step", "3")
 
 
 def test_what_others_may_change_or_that_cannot_be_read_is_not_run() -> None:

@@ -334,6 +334,36 @@ def test_what_lies_beside_an_earlier_commit_is_not_taken_for_that_of_one_that_ha
     assert buffer.beside() is None
 
 
+def test_a_commit_that_arrives_where_its_own_process_was_killed_has_nothing_of_that_one_beside_it() -> None:
+    """The first process put it beside the commit, and did not seal it. The next one gets the same commit there."""
+    for live in (None, beside(2)):
+        with memory_files() as memory:
+            buffer = buffer_over(memory)
+            buffer.take(replace(contents(4), local=b"own"), identity(4), step=4)
+            torn = replace(contents(5), local=b"own", beside=beside(1))
+            with buffer._staged(torn, buffer._plan_for(torn), identity(5), step=5):
+                pass
+            sender, buffer = buffer_over(None), buffer_over(memory)
+            sender.take(contents(5), identity(5), step=5)
+            record = sender.record
+            buffer.receiving(record, local=3).copy_(sender.sending())
+            buffer.received(record, b"own", lineage=99, beside=live)
+            found = buffer.beside()
+            assert (found and found.tree) == (live and live.tree)
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
+def test_a_commit_is_made_without_what_cannot_be_put_beside_it(caplog: pytest.LogCaptureFixture) -> None:
+    buffer = buffer_over(None)
+    quantized = torch.quantize_per_tensor(torch.ones(2, 3), 1.0, 0, torch.qint8)
+    for number in (1, 2, 3):
+        buffer.take(replace(contents(number), beside=Beside(b"x", [quantized])), identity(number), step=number)
+    assert buffer.record.identity == identity(3)
+    assert buffer.beside() is None
+    [line] = caplog.messages
+    assert "was not stored: " in line
+
+
 def test_the_end_of_a_call_is_released_and_what_a_checkpoint_keeps_there_stays() -> None:
     with memory_files(3) as memory:
         buffer = buffer_over(memory)

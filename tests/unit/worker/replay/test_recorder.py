@@ -571,9 +571,10 @@ def test_a_process_that_goes_on_from_a_commit_goes_on_with_its_notes_and_seed_an
     job.enter()
     job.train(3)
     text, seed = job.recorder.notes(1), job.recorder._seed
-    for step, known in ((3, True), (2, False)):  # a slot may hold an older part of its rank beside a newer commit
+    # A slot may hold an older part of its rank beside a newer commit, even one of another world after as many steps.
+    for step, generation, known in ((3, 1, True), (2, 1, False), (3, 2, False)):
         later = Job()
-        later.recorder.take_up(text, step=step)
+        later.recorder.take_up(text, step=step, generation=generation)
         torch.manual_seed(99)
         later.count = 3
         later.enter(generation=5)
@@ -582,7 +583,7 @@ def test_a_process_that_goes_on_from_a_commit_goes_on_with_its_notes_and_seed_an
         assert (kept.at, kept.began) == ((4, 0) if known else (1, 0))
         assert (head.seed == seed) is known
     unread = Job()
-    unread.recorder.take_up("no notes", step=3)
+    unread.recorder.take_up("no notes", step=3, generation=1)
     unread.enter(generation=5)
     assert noted(unread, 5)[0].at == 0
 

@@ -37,7 +37,7 @@ def alone(step: int, *runs: Run) -> Job:
     job = Job()
     single = Single(Request(step, 5, runs), end)
     job.recorder = Recorder(job, replayed=lambda *_: None, single=single)
-    job.recorder.take_up(None, step=0)
+    job.recorder.take_up(None, step=0, generation=1)
     job.enter()
     return job
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import StateError, UsageError
-from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
+from hvd_elastic_ext.worker.commits.buffer import Beside, CommitBuffer
 from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.comms import AloneComms
 from hvd_elastic_ext.worker.data.sampler import ElasticSampler
@@ -175,6 +175,53 @@ def test_the_next_process_of_a_slot_begins_with_the_moments_of_its_last_average_
     assert mine[1] == at_average != []
     assert mine[1] != theirs[1], "the moments of a rank are not sent"
     assert mine[2] == theirs[2]
+
+
+def test_moments_that_came_with_an_average_of_others_are_there_for_a_second_successor():
+    with memory_files() as memory:
+        processes, at_average = [Process(local_sgd(4)), Process(local_sgd(4), memory=memory)], []
+
+        def loses_one(process):
+            process.train(4)
+            if process is processes[1]:
+                at_average.extend(process.moments)
+                return dies(process)
+            return process.train(9)
+
+        a_world(processes, loses_one)
+        a_world(processes[:1], lambda process: [process._keeper.inbox.put(), process.train(1)])  # a notice: an average
+        for seed in (8, 9):  # the first one is killed before it averages
+            successor = Process(local_sgd(4), seed=seed, memory=memory)
+            seen = a_world([processes[0], successor], lambda process: process.moments)
+            assert seen[1] == at_average != []
+
+
+def test_an_inner_optimizer_whose_state_cannot_be_stored_averages_all_the_same(caplog):
+    processes = [Process(local_sgd(2)) for _ in range(2)]
+
+    def with_objects(process):
+        process.train(1)
+        for entry in process.inner.state.values():
+            entry["projector"] = object()
+        process.train(4)
+        process.restore()
+        return process.commits
+
+    assert a_world(processes, with_objects) == [2, 2]
+    told = [line for line in caplog.messages if "begins with a fresh inner optimizer" in line]
+    assert len(told) == 2, "once by each"
+
+
+def test_moments_that_cannot_be_read_cost_no_commit(caplog, monkeypatch):
+    with memory_files() as memory:
+        processes = [Process(local_sgd(2)), Process(local_sgd(2), memory=memory)]
+        a_world(processes, lambda process: process.train(3))
+        newest = processes[0]._keeper._identity()
+        monkeypatch.setattr(CommitBuffer, "beside", lambda buffer: Beside(b"[", []))
+        successor = Process(local_sgd(2), seed=9, memory=memory)
+        [end] = a_world([successor], lambda process: process._keeper._identity())
+    assert end[1:] == newest[1:]
+    assert any("does not fit, and is left out" in line for line in caplog.messages)
 
 
 @KINDS
