@@ -19,6 +19,7 @@ import platform
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection
 from pathlib import Path
 from types import FrameType
@@ -42,6 +43,8 @@ _POLLING: Final = {  # poll, select, pselect6, ppoll, epoll_wait, epoll_pwait, e
 }.get(platform.machine(), frozenset())
 """Those in which it waits for one of several connections."""
 _WAITING: Final = _READING | _POLLING
+ALWAYS: Final = 3
+"""Looks outside of a graph, one after another, at which a thread polls that always does."""
 _ALWAYS_POLLS: Final = "event_engine"
 """The name of gRPC's own threads, one of which polls whether or not somebody waits for an answer."""
 
@@ -67,23 +70,21 @@ class TensorFlowWaits(MainThreadWaits):
         count = computed_s or seconds_computed
         self._at_rest, self._has_gpu = at_rest, has_gpu
         self._reading, self._polling = reading or reads, polling or polls
-        self._polled: set[int] = set()
-        """Threads that polled at the last look outside of a graph."""
-        self._always_poll: set[int] = set()
-        """Those that did at the last two."""
+        self._polled: deque[set[int]] = deque(maxlen=ALWAYS)
+        """The threads that polled at each of the last looks outside of a graph."""
         super().__init__(self._place, lambda where, main: count({*at_rest(), threading.get_native_id()}), now)
 
     def _place(self, frame: FrameType | None) -> str | None:
         if frame is None or self._has_gpu():
             return None
         if not frame.f_code.co_filename.endswith(GRAPH):
-            now = self._polling()
-            self._always_poll, self._polled = self._polled & now, now
+            self._polled.append(self._polling())
             return None
         if any(map(_is_called_by_a_graph, sys._current_frames().values())):
             return None
         pythons = {each.native_id for each in threading.enumerate() if each.native_id is not None}
-        return None if self._reading({*self._at_rest(), *pythons, *self._always_poll}) else GRAPH[0]
+        always = set.intersection(*self._polled) if len(self._polled) == ALWAYS else ()
+        return None if self._reading({*self._at_rest(), *pythons, *always}) else GRAPH[0]
 
 
 def _is_called_by_a_graph(frame: FrameType | None) -> bool:
