@@ -59,6 +59,10 @@ ALLOWED_SKIPS = (
 )
 
 
+WITH_TENSORFLOW = (tensorflow.MISSING, tensorflow.KERAS_3_MISSING)
+"""Allowed where the environment was set up without TensorFlow."""
+
+
 class Frame:
     """State of one session. Tests are numbered from 1; number 0 is the session with its wider fixtures."""
 
@@ -255,7 +259,7 @@ def _strict(report: pytest.TestReport | pytest.CollectReport) -> None:
         return
     said = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     reason = said.removeprefix("Skipped: ")
-    if not (reason.startswith(ALLOWED_SKIPS) or (reason == tensorflow.MISSING and tensorflow.left_out())):
+    if not (reason.startswith(ALLOWED_SKIPS) or (reason in WITH_TENSORFLOW and tensorflow.left_out())):
         report.outcome = "failed"
         report.longrepr = f"skipped under {STRICT}=1: {reason}"
 

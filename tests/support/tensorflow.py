@@ -15,6 +15,7 @@ import tempfile
 import warnings
 from collections.abc import Iterable, Iterator
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -22,6 +23,7 @@ from typing import Any, Final
 import pytest
 
 MISSING: Final = "needs TensorFlow: make test WITH=tensorflow"
+KERAS_3_MISSING: Final = "needs Keras 3: make test WITH=tensorflow"
 STAMP: Final = "hvd-setup.json"
 """What scripts/setup writes into the environment that it makes."""
 
@@ -29,6 +31,14 @@ STAMP: Final = "hvd-setup.json"
 def is_there() -> bool:
     """Whether there are TensorFlow and the library that Horovod loads into it. Imports neither."""
     return importlib.util.find_spec("tensorflow") is not None and any(_libraries())
+
+
+def is_keras_3_there() -> bool:
+    """Whether there is Keras 3, which may be without TensorFlow. Does not import it."""
+    try:
+        return int(metadata.version("keras").partition(".")[0]) >= 3
+    except metadata.PackageNotFoundError:
+        return False
 
 
 def has_mpi() -> bool:

@@ -24,6 +24,7 @@ from hvd_elastic_ext.worker.parts.choose import part_of_ours
 from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames
 from hvd_elastic_ext.worker.parts.user_parts import HandlerPart, SnapshotPart
 from hvd_elastic_ext.worker.sync.exchange import fingerprint
+from tests.support import tensorflow
 
 
 @dataclass(frozen=True)
@@ -267,7 +268,7 @@ def keras_on_torch() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         if "KERAS_BACKEND" not in os.environ:
             patch.setenv("KERAS_BACKEND", "torch")
-        keras = pytest.importorskip("keras", reason="needs Keras 3: make test WITH=tensorflow")
+        keras = pytest.importorskip("keras", reason=tensorflow.KERAS_3_MISSING)
     if keras.__version__.startswith("2."):
         pytest.skip("needs Keras 3, which this TensorFlow does not have")
     if keras.config.backend() != "torch":  # another test of this process was first, and its modules keep theirs

@@ -7,17 +7,17 @@ import re
 import signal
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from tests.integration.engines.conftest import Job
+from tests.support import tensorflow
 from tests.support.waiting import wait_until
 
 pytestmark = [
     pytest.mark.timeout(300),
-    pytest.mark.skipif(find_spec("keras") is None, reason="needs Keras 3: make test WITH=tensorflow"),
+    pytest.mark.skipif(not tensorflow.is_keras_3_there(), reason=tensorflow.KERAS_3_MISSING),
 ]
 
 SCRIPT = """

@@ -265,13 +265,14 @@ def test_strict_mode_fails_without_tensorflow_unless_the_environment_was_set_up_
         from tests.support import tensorflow
         tensorflow.left_out = lambda: {left_out}
 
-        @pytest.mark.skipif(True, reason=tensorflow.MISSING)
-        def test_it():
-            pass
+        @pytest.mark.parametrize("reason", [tensorflow.MISSING, tensorflow.KERAS_3_MISSING])
+        def test_it(reason):
+            pytest.skip(reason)
     """
     with pytest_on(text, HVD_TEST_STRICT="1") as process:
         assert process.wait() == code, process.output
         assert "needs TensorFlow: make test WITH=tensorflow" in process.output
+        assert "needs Keras 3: make test WITH=tensorflow" in process.output
 
 
 def test_a_file_that_skips_itself_fails_in_strict_mode(pytest_on):
