@@ -44,7 +44,7 @@ class Head:
 
     def leads_through(self, generation: int, at: int) -> bool:
         """Whether the steps led through the commit that a world of this generation made after ``at`` steps, and all
-        steps since then are noted. A world whose steps were lost is none of them, though it made as many."""
+        steps since then are noted. A world whose steps were lost is not one of them, though it made as many."""
         ends = [begin for _, begin in self.worlds[1:]] + [self.at]
         worlds = zip(self.worlds, ends, strict=True)
         return self.began <= at and any(found == generation and begin <= at <= end for (found, begin), end in worlds)

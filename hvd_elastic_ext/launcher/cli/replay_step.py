@@ -40,7 +40,7 @@ from hvd_elastic_ext.io.job_folders import one_job
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.launcher.cli import hosts
 from hvd_elastic_ext.launcher.folder import state_folder
-from hvd_elastic_ext.launcher.folder.recorded_program import RecordedProgram
+from hvd_elastic_ext.launcher.folder.state_folder import RecordedProgram
 
 _OF_A_JOB: Final = re.compile(
     r"HVD_ELASTIC_.*|HOROVOD_(ELASTIC|HOSTNAME|RANK|SIZE|(LOCAL|CROSS)_(RANK|SIZE)|GLOO_RENDEZVOUS.*|GLOO_IFACE)"

@@ -32,7 +32,6 @@ from hvd_elastic_ext.launcher.cli import dashboard, run_options, starting
 from hvd_elastic_ext.launcher.cli.listeners import Listeners, listeners
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.folder import handover, state_folder
-from hvd_elastic_ext.launcher.folder.recorded_program import RecordedProgram
 from hvd_elastic_ext.launcher.folder.state_json import Saved
 from hvd_elastic_ext.launcher.job import finished_check
 from hvd_elastic_ext.launcher.job.mpirun import MPIRUN
@@ -157,7 +156,7 @@ def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, save
     lines: QueuedLines | None = None
     feed: HostFeed | None = None
     try:
-        folder.note_program(recorded_program(settings) if settings.replay else None)
+        folder.note_program(program_of(settings) if settings.replay else None)
         with dashboard.dashboard_process(settings.dashboard, settings.state_dir, settings.journal):
             lines = open_journal_file(settings.journal)
             journal = journal_on(lines, listening)
@@ -227,11 +226,11 @@ def _run_job(
     journal.record("finished", generation=feed.generation, code=0, reason=outcome)
 
 
-def recorded_program(settings: RunSettings) -> RecordedProgram:
+def program_of(settings: RunSettings) -> state_folder.RecordedProgram:
     """What ``hvd-elastic replay`` has to know of a job."""
     how = settings.options.durability
     secret = tuple(filter(is_secret_name, settings.variables))
-    return RecordedProgram(
+    return state_folder.RecordedProgram(
         settings.command,
         str(Path.cwd()),
         settings.options.engine,

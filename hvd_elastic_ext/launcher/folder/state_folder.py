@@ -6,7 +6,7 @@
                   used is kept beside it with the ending .unread
     key           of the job, so that a restarted launcher can take its agents back
     known_hosts   of ssh, where the user's configuration says nothing of hosts' keys
-    program.json  what a job with --replay runs (:mod:`recorded_program`)
+    program.json  what a job with --replay runs (:class:`RecordedProgram`)
     control.sock  see :mod:`hvd_elastic_ext.launcher.job.admin_socket`
 
 On a full or read-only disk the next launcher knows less, which is logged once; a running launcher continues.
@@ -18,22 +18,25 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
 import logging
 import os
 import secrets
 import socket
 import stat
 import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.journal import FOLDERS
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io import ownership
 from hvd_elastic_ext.io.replaced_file import replace
 from hvd_elastic_ext.launcher.agents.transports.ssh import KNOWN_HOSTS
 from hvd_elastic_ext.launcher.folder import state_json
-from hvd_elastic_ext.launcher.folder.recorded_program import RecordedProgram
 from hvd_elastic_ext.launcher.folder.state_json import Saved
 
 LOG = logging.getLogger(__name__)
@@ -48,6 +51,42 @@ PROGRAM: Final = "program.json"
 BACKUP: Final = f"{STATE}.bak"
 UNREAD: Final = ".unread"
 """Ending of a state that could not be used: the next save does not replace it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedProgram:
+    """The program of a job that was started with ``--replay``."""
+
+    command: tuple[str, ...]
+    cwd: str
+    """The folder in which it was started."""
+    engine: str
+    variables: Mapping[str, str]
+    """Those before the command, but for secrets."""
+    checkpoints: str | None
+    """Where they go; None: none are made."""
+    adopts: bool = False
+    secrets: tuple[str, ...] = ()
+    """The names of variables before the command whose values are not kept."""
+
+    def encode(self) -> str:
+        """Return it as text."""
+        return to_text(asdict(self))
+
+    @classmethod
+    def decode(cls, text: str) -> RecordedProgram:
+        """Read what :meth:`encode` wrote. Raises ``ValueError``, ``TypeError`` or ``LookupError`` for others."""
+        found = json.loads(text)
+        checkpoints = found["checkpoints"]
+        return cls(
+            tuple(map(str, found["command"])),
+            str(found["cwd"]),
+            str(found["engine"]),
+            {str(name): str(value) for name, value in found["variables"].items()},
+            None if checkpoints is None else str(checkpoints),
+            bool(found["adopts"]),
+            tuple(map(str, found["secrets"])),
+        )
 
 
 class StateDir(contextlib.AbstractContextManager["StateDir"]):

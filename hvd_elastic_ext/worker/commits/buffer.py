@@ -40,8 +40,8 @@ _MARK: Final = b"hvdbesid"
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What lies behind a commit in this memory, and is no part of it: nobody sends it, and no checkpoint has it. A tree
-    and the tensors in it."""
+    """What lies behind a commit in this memory, and is not a part of it: nobody sends it, and no checkpoint has it. A
+    tree and the tensors in it."""
 
     tree: bytes
     tensors: Sequence[Tensor]

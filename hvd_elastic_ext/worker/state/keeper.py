@@ -970,7 +970,7 @@ class Keeper:
 
     def _beside(self) -> Beside | None:
         """What stays in this slot with the commit: the state of an optimizer that steps between two averages. None also
-        if it is none that can be stored: no average depends on it."""
+        if it cannot be stored: no average depends on it."""
         if self._inner is None:
             return None
         tensors: list[torch.Tensor] = []

@@ -15,7 +15,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.recorded_steps import Head, Noted
 from hvd_elastic_ext.launcher.cli import replay_step, run, run_options
 from hvd_elastic_ext.launcher.folder import state_folder
-from hvd_elastic_ext.launcher.folder.recorded_program import RecordedProgram
+from hvd_elastic_ext.launcher.folder.state_folder import RecordedProgram
 
 REPORT: dict[str, Any] = {
     "job": "new",
@@ -104,7 +104,7 @@ def test_secrets_among_a_jobs_variables_are_not_kept_and_asked_for(monkeypatch: 
     monkeypatch.delenv("API_TOKEN", raising=False)
     words = ["-np", "1", "-H", "localhost:1", "--replay", "API_TOKEN=x7", "LR=1", "python3", "t.py"]
     settings = run_options.parse(words, {"PATH": os.environ["PATH"]})
-    program = run.recorded_program(settings)
+    program = run.program_of(settings)
     assert (program.variables, program.secrets) == ({"LR": "1"}, ("API_TOKEN",))
     assert "x7" not in program.encode()
     job(secrets=("API_TOKEN",))
