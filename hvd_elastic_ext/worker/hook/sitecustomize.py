@@ -33,6 +33,7 @@ class _Finder:
         "keras.src.optimizers.legacy.optimizer_v2",
         "tf_keras.src.optimizers.optimizer",
         "tf_keras.src.optimizers.legacy.optimizer_v2",
+        "tensorflow.python.autograph.core.config",
         "tensorflow.python.training.monitored_session",
         *(("torch.distributed.distributed_c10d",) if "HVD_ELASTIC_COLLECTIVES" in os.environ else ()),
     )

@@ -214,6 +214,7 @@ HOOKS: Final = {
     "keras.src.optimizers.legacy.optimizer_v2": tensorflow_steps.keras_optimizer,
     "tf_keras.src.optimizers.optimizer": tensorflow_steps.keras_optimizer,
     "tf_keras.src.optimizers.legacy.optimizer_v2": tensorflow_steps.keras_optimizer,
+    "tensorflow.python.autograph.core.config": tensorflow_steps.autograph,
     "tensorflow.python.training.monitored_session": tensorflow_steps.monitored_session,
     TORCH_DISTRIBUTED: torch_distributed,
 }

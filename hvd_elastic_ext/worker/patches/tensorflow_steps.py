@@ -38,6 +38,13 @@ def keras_optimizer(module: Any) -> None:
     kind.apply_gradients = apply_gradients
 
 
+def autograph(module: Any) -> None:
+    """Patch the module with the rules of what becomes a part of a graph: our functions do not, also where a graph calls
+    them. There ``int(optimizer.iterations)`` would be a tensor. TensorFlow has such rules for Keras.
+    """
+    module.CONVERSION_RULES = (module.DoNotConvert("hvd_elastic_ext"), *module.CONVERSION_RULES)
+
+
 def monitored_session(module: Any) -> None:
     """Patch TensorFlow's module of monitored sessions."""
     kind = module._MonitoredSession

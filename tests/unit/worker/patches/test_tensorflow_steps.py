@@ -13,6 +13,7 @@ from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.process.link import Link
 from hvd_elastic_ext.worker.process.standby import Standby
 from hvd_elastic_ext.worker.process.steps import StepTimer
+from tests.support.tensorflow import needs_tensorflow
 
 
 class Optimizer:
@@ -112,3 +113,26 @@ def test_each_run_of_a_monitored_session_is_a_step(process: Standby) -> None:
     session = kind()
     assert [session.run("a"), session.run("b")] == ["ran a", "ran b"]
     assert process.link.status.step == 2
+
+
+@needs_tensorflow
+def test_a_count_that_is_read_where_python_code_becomes_a_graph_is_a_number(
+    process: Standby, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in ``tf_keras`` with TensorFlow 2.15, which leaves only ``keras`` as it is."""
+    import tensorflow as tf
+    from tensorflow.python.autograph.core import config
+
+    monkeypatch.setattr(config, "CONVERSION_RULES", config.CONVERSION_RULES)
+    tensorflow_steps.autograph(config)
+
+    class Counting:
+        iterations = tf.Variable(3)
+
+        def apply_gradients(self, gradients: Any) -> None:
+            self.iterations.assign_add(1)
+
+    tensorflow_steps.keras_optimizer(types.SimpleNamespace(Optimizer=Counting))
+    optimizer = Counting()
+    tf.function(lambda: optimizer.apply_gradients("these"))()
+    assert [type(count) for count in tensorflow_steps._seen.values()] == [int]
