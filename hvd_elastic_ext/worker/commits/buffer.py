@@ -215,9 +215,10 @@ class CommitBuffer:
             self._planned_beside = Plan(beside.tensors, firm)
         layout, at = self._planned_beside.layout, _behind(record)
         texts = layout.encoded + beside.tree
-        self.beside_length = at - record.total + _ALIGNED + layout.length + len(texts)
-        if side.reserve(record.total + self.beside_length):
+        length = at - record.total + _ALIGNED + layout.length + len(texts)
+        if side.reserve(record.total + length):
             self._views.pop(index, None)
+        self.beside_length = length
         data = side.bytes[at + _ALIGNED :]
         with awaited() as later:
             self._planned_beside.store(beside.tensors, data, layout.views(data), later=later)

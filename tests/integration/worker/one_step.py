@@ -1,12 +1,14 @@
 """``one_step.py DIRECTORY``: trains until it has seen a checkpoint, and six steps more. Each rank writes what each step
 was: its loss, the norms of the averaged gradients, and the numbers of its samples.
 
-A process that executes one step makes the file ``wrong`` if it comes past that step.
+A process that executes one step makes the file ``wrong`` if it comes past that step. With ``STANDS_STILL`` in its
+environment it does not come to it, and writes its number into the file of that name.
 """
 
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -76,6 +78,9 @@ def train(state, out):
         state.sampler.set_epoch(state.epoch)
 
 
+if (still := os.environ.get("STANDS_STILL")) is not None:
+    Path(still).write_text(str(os.getpid()))
+    time.sleep(600)
 try:
     with (FOLDER / f"{'job' if IS_JOB else 'alone'}-{os.getpid()}.steps").open("w") as out:
         train(state, out)

@@ -8,10 +8,12 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.integration.launcher.conftest import ELASTIC, Launched
 from tests.support.processes import run_process
+from tests.support.waiting import wait_until
 
 SCRIPT = Path(__file__).with_name("one_step.py")
 
@@ -52,6 +54,21 @@ def test_a_step_of_a_job_is_executed_as_it_was_and_nothing_of_the_job_changes(
     assert not (tmp_path / "wrong").exists()
     assert before.items() <= files(tmp_path).items()
     assert {path.name.partition("-")[0] for path in files(tmp_path).keys() - before.keys()} == {"alone"}
+    if size > 1:
+        nothing_is_left_of_one_that_is_ended(tmp_path, first + 2)
+
+
+def nothing_is_left_of_one_that_is_ended(directory: Path, step: int) -> None:
+    """Nobody waits for its script, which may never come to that step."""
+    still = directory / "still"
+    command = [*ELASTIC, "replay", "digits", "--step", str(step)]
+    with run_process(command, cwd=directory, env={"STANDS_STILL": str(still)}) as process:
+        number = wait_until(lambda: still.exists() and still.read_text(), what="a script that stands still", timeout=60)
+        script = psutil.Process(int(number))
+        process.terminate()
+        process.wait(30)
+        script.wait(30)
+    assert "Traceback" not in process.output
 
 
 def replay(directory: Path, *options: str) -> Any:

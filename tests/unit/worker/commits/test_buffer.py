@@ -364,6 +364,25 @@ def test_a_commit_is_made_without_what_cannot_be_put_beside_it(caplog: pytest.Lo
     assert "was not stored: " in line
 
 
+def test_a_commit_is_made_without_what_finds_no_memory_beside_it(caplog: pytest.LogCaptureFixture) -> None:
+    import fcntl
+
+    with memory_files() as descriptors:
+        buffer = twice_committed(descriptors)
+        for descriptor in descriptors:
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
+        for number in (3, 4):
+            large = replace(contents(number), beside=Beside(b"x", [torch.zeros(10 * BIG)]))
+            buffer.take(large, identity(number), step=number)
+        assert buffer.record.identity == identity(4)
+        assert buffer.beside() is None
+        buffer.prepare(buffer.record.total + buffer.beside_length)  # no memory is asked for that there is not
+        buffer.take(replace(contents(5), beside=Beside(b"small", [])), identity(5), step=5)
+        assert buffer.beside().tree == b"small"
+    [line] = caplog.messages
+    assert "was not stored: no memory for" in line
+
+
 def test_the_end_of_a_call_is_released_and_what_a_checkpoint_keeps_there_stays() -> None:
     with memory_files(3) as memory:
         buffer = buffer_over(memory)
