@@ -198,6 +198,12 @@ _former: list[object] = []
 """Groups and store of the world before, until the present one is left."""
 _ddps: Final[WeakSet[Any]] = WeakSet()
 """Each ``DistributedDataParallel`` of the present world."""
+_TAKE_WORLD: Final = (
+    "torch.distributed.nn.functional",
+    "torch.distributed.fsdp.sharded_grad_scaler",
+    "torch.distributed.optim.zero_redundancy_optimizer",
+)
+"""Modules with functions that take the world as it is when they are imported. The first optimizer imports the first."""
 _INTERFACE: Final = os.environ.get("GLOO_SOCKET_IFNAME")
 """The interface that the user has chosen."""
 
@@ -399,11 +405,24 @@ def _let_go() -> None:
     for ddp in _ddps:
         _retire(ddp)
     _ddps.clear()
+    _take_next_world()
     dist.destroy_process_group()
     _groups.clear()
     _kept.clear()
     torch_distributed.forget_groups()
     _former[:] = former
+
+
+def _take_next_world() -> None:
+    """Have the functions of :data:`_TAKE_WORLD` use the world at the time of each call, as if they had been imported
+    before the first one. With the one that is left they would fail, or, in a world of one, reduce nothing.
+    """
+    for module in filter(None, map(sys.modules.get, _TAKE_WORLD)):
+        kinds = [value for value in vars(module).values() if isinstance(value, type)]
+        for function in [value for owner in (module, *kinds) for value in vars(owner).values()]:
+            defaults = getattr(function, "__defaults__", None) or ()
+            if any(value is dist.group.WORLD for value in defaults):
+                function.__defaults__ = tuple(None if value is dist.group.WORLD else value for value in defaults)
 
 
 _leave: Final[Any] = HOROVOD_FENCE.closing(_let_go, drain=False)  # Gloo's thread still reads them

@@ -24,6 +24,7 @@ from hvd_elastic_ext.worker.comms.torch_in_place import AgentStore, InPlaceComms
 from hvd_elastic_ext.worker.comms.torch_waits import TorchWaits
 from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE, Fence
+from tests.support.processes import run_process
 
 A, B = (ProcessId(Seat("h", slot), 1) for slot in (0, 1))
 
@@ -178,6 +179,31 @@ def test_a_process_that_enters_world_after_world_keeps_nothing_of_them() -> None
     torch_in_place._former.clear()
     early, late = zip(*seen[5:10], strict=True), zip(*seen[-5:], strict=True)
     assert all(min(last) <= max(first) for first, last in zip(early, late, strict=True)), seen  # a thread may be ending
+
+
+IMPORTED_IN_A_WORLD = """
+import importlib, weakref, torch
+from torch import distributed as dist
+from hvd_elastic_ext.worker.comms import torch_in_place
+
+torch_in_place._join()
+torch.optim.SGD([torch.ones(1, requires_grad=True)])  # torch imports the first module for it
+for name in torch_in_place._TAKE_WORLD:
+    importlib.import_module(name)
+left = weakref.ref(dist.group.WORLD)
+torch_in_place.leave()
+torch_in_place._former.clear()
+print("left" if left() is None else "kept")
+torch_in_place._join()
+print(dist.nn.functional.all_reduce(torch.ones(2)).tolist(), len(dist.nn.functional.all_gather(torch.ones(2))))
+torch_in_place.leave()
+"""
+
+
+def test_functions_that_took_the_world_when_they_were_imported_use_the_next_one_in_the_next() -> None:
+    with run_process([sys.executable, "-W", "ignore", "-c", IMPORTED_IN_A_WORLD]) as process:
+        assert process.wait(60) == 0, process.output
+    assert process.stdout.splitlines() == ["left", "[1.0, 1.0] 1"]
 
 
 def test_worlds_leave_neither_a_number_of_groups_nor_a_hook_of_errors_behind() -> None:
