@@ -53,6 +53,7 @@ CASES: Final[tuple[Case, ...]] = (
     *shrink.CASES,
     constant_failure.CASE,
     spare.CASE,
+    spare.IN_PLACE,
     successor.CASE,
     *torch_in_place.CASES,
     *with_tensorflow.CASES,

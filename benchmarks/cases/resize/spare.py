@@ -2,13 +2,18 @@
 one. And what a spare costs that waits. A world of three takes longer to form than one of two, with or without a spare:
 the time until three of four train on shows by how much.
 
-Both jobs are ours. A spare that is called in has to get the State, so it may take one broadcast of it longer; the State
-of the trainee is tiny.
+All jobs are ours. A spare that is called in has to get the State, so it may take one broadcast of it longer; the State
+of the trainee is tiny. Under ``--engine torch`` the same is trained with DDP.
 """
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 import psutil
@@ -28,16 +33,18 @@ WINDOW_S: Final = (20.0, 1.0)
 READY_S: Final = 90.0
 DEADLINE_S: Final = 60.0
 MB: Final = 1e6
+WITH_DDP: Final = Path(jobs.TRAINEE).with_name("ddp_trainee.py")
 
 
-def measure(trial: Trial) -> Values:
-    """Measure jobs without a spare, and one with it, one after the other."""
-    return {ALONE: [alone(trial, RANKS)], OF_FOUR: [alone(trial, RANKS + 1)], **spared(trial)}
+def measure(trial: Trial, *, engine: Sequence[str] = ()) -> Values:
+    """Measure jobs without a spare, and one with it, one after the other. ``engine``: its option."""
+    without = {ALONE: [alone(trial, RANKS, engine)], OF_FOUR: [alone(trial, RANKS + 1, engine)]}
+    return {**without, **spared(trial, engine)}
 
 
-def alone(trial: Trial, ranks: int) -> Timing:
+def alone(trial: Trial, ranks: int, engine: Sequence[str]) -> Timing:
     """Return the time from ``kill -9`` of one of so many ``ranks`` to the first step of the others."""
-    with jobs.training(_part(trial, f"of-{ranks}"), _shape("0", ranks)) as job:
+    with _training(trial, f"of-{ranks}", ranks, "--spares", "0", *engine) as job:
         job.settle(ranks, steps_each=trial.pick(*STEPS))
         killed = job.kill(steps.members(job.stamps())[trial.number % ranks].pid).mono
 
@@ -48,9 +55,9 @@ def alone(trial: Trial, ranks: int) -> Timing:
         return job.time_until(f"step of a world of {ranks - 1}", step, since=killed, deadline=DEADLINE_S)
 
 
-def spared(trial: Trial) -> Values:
+def spared(trial: Trial, engine: Sequence[str]) -> Values:
     """Return what a spare that waits takes, and the time from ``kill -9`` of a rank to its first step at size 3."""
-    with jobs.training(_part(trial, "spared"), _shape("1")) as job:
+    with _training(trial, "spared", RANKS, "--spares", "1", *engine) as job:
         job.settle(RANKS, steps_each=trial.pick(*STEPS))
         job.wait_for("spare", lambda: len(job.records("parked")) > RANKS, timeout=READY_S)
         job.settle(RANKS, steps_each=trial.pick(*STEPS))
@@ -75,28 +82,40 @@ def spared(trial: Trial) -> Values:
     return {SPARED: [took], CPU: [Timing(busy)], MEMORY: [Timing(memory)], BESIDE: [Timing(beside)]}
 
 
-def _part(trial: Trial, name: str) -> Trial:
+@contextlib.contextmanager
+def _training(trial: Trial, name: str, ranks: int, *options: str) -> Iterator[jobs.Job]:
+    """A job of so many ranks on one host, in a folder of that name."""
     folder = trial.folder / name
     folder.mkdir()
-    return Trial(trial.side, trial.number, folder, trial.quick)
+    shape = jobs.Shape(hosts=(f"{jobs.HOSTS[0]}:{ranks}",), max_np=ranks, ours=options)
+    command = [sys.executable, str(jobs.TRAINEE), trial.side, str(folder / "stamps"), f"{jobs.TRAINEE_LIMIT_S:g}"]
+    if "--engine" in options:
+        command[1:3] = [str(WITH_DDP)]
+    with jobs.running(Trial(trial.side, trial.number, folder, trial.quick), shape, command=command) as job:
+        yield job
 
 
-def _shape(spares: str, ranks: int = RANKS) -> jobs.Shape:
-    return jobs.Shape(hosts=(f"{jobs.HOSTS[0]}:{ranks}",), max_np=ranks, ours=("--spares", spares))
-
-
+FIGURES: Final = (
+    Figure(ALONE),
+    Figure(OF_FOUR),
+    Figure(SPARED, floor=ALONE, bar_floor=1.3),
+    Figure(CPU, bar_s=0.1, unit="% of a core"),
+    Figure(MEMORY, unit="MB"),
+    Figure(BESIDE, unit="MB"),
+)
 CASE: Final = Case(
     name="spare-recovery",
     about="kill -9 of one of 3 workers; a spare takes its place",
-    figures=(
-        Figure(ALONE),
-        Figure(OF_FOUR),
-        Figure(SPARED, floor=ALONE, bar_floor=1.3),
-        Figure(CPU, bar_s=0.1, unit="% of a core"),
-        Figure(MEMORY, unit="MB"),
-        Figure(BESIDE, unit="MB"),
-    ),
+    figures=FIGURES,
     measure=measure,
+    repeats=5,
+    sides=("ours",),
+)
+IN_PLACE: Final = Case(
+    name="spare-recovery-torch",
+    about="the same with DDP under --engine torch",
+    figures=FIGURES,
+    measure=partial(measure, engine=("--engine", "torch")),
     repeats=5,
     sides=("ours",),
 )

@@ -31,7 +31,14 @@ TWINS = {
     "simulate-10000",
 }
 """Cases that another one measures with the same code and other sizes."""
-TESTED_ELSEWHERE = {"spare-recovery", "successor", "torch-stop", "torch-join-dies", "unlike-ranks"}
+TESTED_ELSEWHERE = {
+    "spare-recovery",
+    "spare-recovery-torch",
+    "successor",
+    "torch-stop",
+    "torch-join-dies",
+    "unlike-ranks",
+}
 """Cases that wait long for what a test of their own tries: ``test_spares.py``, ``test_run.py``,
 ``test_torch_in_place.py``, ``test_unlike_hosts.py``."""
 MISSING = ("needs a GPU", "needs chromium", "needs torchft")
