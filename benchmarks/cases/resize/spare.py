@@ -3,7 +3,7 @@ one. And what a spare costs that waits. A world of three takes longer to form th
 the time until three of four train on shows by how much.
 
 All jobs are ours. A spare that is called in has to get the State, so it may take one broadcast of it longer; the State
-of the trainee is tiny. Under ``--engine torch`` the same is trained with DDP.
+of the trainee is tiny. Under ``--engine torch`` the trainee uses DDP.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _training(trial: Trial, name: str, ranks: int, *options: str) -> Iterator[jo
     folder.mkdir()
     shape = jobs.Shape(hosts=(f"{jobs.HOSTS[0]}:{ranks}",), max_np=ranks, ours=options)
     command = [sys.executable, str(jobs.TRAINEE), trial.side, str(folder / "stamps"), f"{jobs.TRAINEE_LIMIT_S:g}"]
-    if "--engine" in options:
+    if "torch" in options:
         command[1:3] = [str(WITH_DDP)]
     with jobs.running(Trial(trial.side, trial.number, folder, trial.quick), shape, command=command) as job:
         yield job

@@ -203,7 +203,11 @@ _TAKE_WORLD: Final = (
     "torch.distributed.fsdp.sharded_grad_scaler",
     "torch.distributed.optim.zero_redundancy_optimizer",
 )
-"""Modules with functions that take the world as it is when they are imported. The first optimizer imports the first."""
+"""Modules with functions that take the world when they are imported, as a default. Torch imports the first of them when
+a script makes its first optimizer.
+"""
+_left: Final[WeakSet[Any]] = WeakSet()
+"""The groups of earlier worlds, as long as anyone has them."""
 _INTERFACE: Final = os.environ.get("GLOO_SOCKET_IFNAME")
 """The interface that the user has chosen."""
 
@@ -243,6 +247,8 @@ def _prepare() -> None:
         fenced.hvd_elastic_fence = True
         for module in (dist, dist.distributed_c10d, dist.device_mesh):  # each has a name of its own for it
             cast(Any, module).new_group = fenced
+        checks: Any = dist.distributed_c10d
+        checks._rank_not_in_group = _refusing_former_groups(checks._rank_not_in_group)
         _know(nn.parallel.DistributedDataParallel)
 
 
@@ -400,6 +406,7 @@ def _let_go() -> None:
     if not dist.is_initialized():
         return
     former = [*dist.distributed_c10d._world.pg_map, *_kept]  # also groups of the script's own
+    _left.update(dist.distributed_c10d._world.pg_map)
     if standby.current().parks and not _ddps:
         former = []  # nobody else has one: its threads, which look for work all the time, end with it now
     for ddp in _ddps:
@@ -414,15 +421,33 @@ def _let_go() -> None:
 
 
 def _take_next_world() -> None:
-    """Have the functions of :data:`_TAKE_WORLD` use the world at the time of each call, as if they had been imported
-    before the first one. With the one that is left they would fail, or, in a world of one, reduce nothing.
+    """Have the functions of :data:`_TAKE_WORLD` look for the world at each call, as they do if they are imported
+    outside of any world.
     """
+    world = dist.group.WORLD
     for module in filter(None, map(sys.modules.get, _TAKE_WORLD)):
         kinds = [value for value in vars(module).values() if isinstance(value, type)]
         for function in [value for owner in (module, *kinds) for value in vars(owner).values()]:
             defaults = getattr(function, "__defaults__", None) or ()
-            if any(value is dist.group.WORLD for value in defaults):
-                function.__defaults__ = tuple(None if value is dist.group.WORLD else value for value in defaults)
+            if any(value is world for value in defaults):
+                function.__defaults__ = tuple(None if value is world else value for value in defaults)
+
+
+def _refusing_former_groups(is_outside: Any) -> Any:
+    """Torch's check of the group of an operation: one of an earlier world is refused. In a world of one its operations
+    would still end well, and reduce nothing.
+    """
+
+    @functools.wraps(is_outside)
+    def check(group: Any) -> Any:
+        if group is not None and group in _left:
+            raise UsageError(
+                "this process group belongs to an earlier world: make it, and what keeps it, in the training function, "
+                "which begins anew in each world"
+            )
+        return is_outside(group)
+
+    return check
 
 
 _leave: Final[Any] = HOROVOD_FENCE.closing(_let_go, drain=False)  # Gloo's thread still reads them

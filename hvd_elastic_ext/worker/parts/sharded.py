@@ -20,15 +20,19 @@ REMEDY: Final = (
 
 
 def demand_whole(value: nn.Module | optim.Optimizer) -> None:
-    """Raise :class:`StateError` for a value that FSDP, DeepSpeed or a device mesh shards. Imports none of them."""
+    """Raise :class:`StateError` for a value that FSDP, DeepSpeed, a device mesh or torch's ZeRO shards. Imports none of
+    them.
+    """
     what = _who_shards(value)
     if what is not None:
-        raise StateError(f"{type(value).__name__}: its parameters are sharded over the ranks by {what}, and {REMEDY}")
+        raise StateError(f"{type(value).__name__}: it is sharded over the ranks by {what}, and {REMEDY}")
 
 
 def _who_shards(value: nn.Module | optim.Optimizer) -> str | None:
     """Return the name of the library that has sharded the parameters; None if they are whole."""
     kinds = type(value).__mro__
+    if any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in kinds):
+        return "torch's ZeRO"
     engine = any(kind.__module__.partition(".")[0] == "deepspeed" for kind in kinds)
     if engine or any(hasattr(tensor, "ds_tensor") for tensor in _parameters(value)):  # ds_tensor: ZeRO, stage 3
         return "DeepSpeed"

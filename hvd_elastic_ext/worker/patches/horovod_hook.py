@@ -202,6 +202,11 @@ def torch_distributed(module: Any) -> None:
             user.__dict__["init_process_group"] = init_process_group
 
 
+def _once(change: Callable[[Any], None]) -> Callable[[Any], None]:
+    """The same patch, which changes a module only once."""
+    return lambda module: None if _marked(module) else change(module)
+
+
 TORCH_DISTRIBUTED: Final = "torch.distributed.distributed_c10d"
 HOOKS: Final = {
     "horovod.common.basics": basics,
@@ -210,12 +215,12 @@ HOOKS: Final = {
     "horovod.tensorflow": tensorflow,
     "horovod.tensorflow.keras": tensorflow,
     "horovod.keras": tensorflow,
-    "keras.src.optimizers.optimizer": tensorflow_steps.keras_optimizer,
-    "keras.src.optimizers.legacy.optimizer_v2": tensorflow_steps.keras_optimizer,
-    "tf_keras.src.optimizers.optimizer": tensorflow_steps.keras_optimizer,
-    "tf_keras.src.optimizers.legacy.optimizer_v2": tensorflow_steps.keras_optimizer,
-    "tensorflow.python.autograph.core.config": tensorflow_steps.autograph,
-    "tensorflow.python.training.monitored_session": tensorflow_steps.monitored_session,
+    "keras.src.optimizers.optimizer": _once(tensorflow_steps.keras_optimizer),
+    "keras.src.optimizers.legacy.optimizer_v2": _once(tensorflow_steps.keras_optimizer),
+    "tf_keras.src.optimizers.optimizer": _once(tensorflow_steps.keras_optimizer),
+    "tf_keras.src.optimizers.legacy.optimizer_v2": _once(tensorflow_steps.keras_optimizer),
+    "tensorflow.python.autograph.core.config": _once(tensorflow_steps.autograph),
+    "tensorflow.python.training.monitored_session": _once(tensorflow_steps.monitored_session),
     TORCH_DISTRIBUTED: torch_distributed,
 }
 """The patch for each module."""

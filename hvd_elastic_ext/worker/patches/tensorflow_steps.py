@@ -39,10 +39,11 @@ def keras_optimizer(module: Any) -> None:
 
 
 def autograph(module: Any) -> None:
-    """Patch the module with the rules of what becomes a part of a graph: our functions do not, also where a graph calls
-    them. There ``int(optimizer.iterations)`` would be a tensor. TensorFlow has such rules for Keras.
+    """Keep TensorFlow's autograph from translating our functions: in a translated one ``int(optimizer.iterations)`` is
+    a tensor. TensorFlow has such rules for Keras.
     """
-    module.CONVERSION_RULES = (module.DoNotConvert("hvd_elastic_ext"), *module.CONVERSION_RULES)
+    with contextlib.suppress(AttributeError):  # these names are not public
+        module.CONVERSION_RULES = (module.DoNotConvert("hvd_elastic_ext"), *module.CONVERSION_RULES)
 
 
 def monitored_session(module: Any) -> None:

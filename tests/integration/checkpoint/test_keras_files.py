@@ -162,7 +162,7 @@ def load(tf, file, rows):
 
 
 def load(tf: Any, file: Path) -> Any:
-    """What a model predicts that Keras loads, and its layers.
+    """What a model that Keras loads predicts, and its layers.
 
     With Keras 2 as ``keras`` and as ``tf_keras``, both of which Horovod imports, Keras makes layers of the other one,
     and gives them no weights. So that is done in a process with one of them.

@@ -2,7 +2,7 @@
 was: its loss, the norms of the averaged gradients, and the numbers of its samples.
 
 A process that executes one step makes the file ``wrong`` if it comes past that step. With ``STANDS_STILL`` in its
-environment it does not come to it, and writes its number into the file of that name.
+environment it stops before training, and writes its process id into the file of that name.
 """
 
 import json

@@ -182,7 +182,7 @@ def test_a_process_that_enters_world_after_world_keeps_nothing_of_them() -> None
 
 
 IMPORTED_IN_A_WORLD = """
-import importlib, weakref, torch
+import gc, importlib, types, weakref, torch
 from torch import distributed as dist
 from hvd_elastic_ext.worker.comms import torch_in_place
 
@@ -195,6 +195,9 @@ torch_in_place.leave()
 torch_in_place._former.clear()
 print("left" if left() is None else "kept")
 torch_in_place._join()
+taken = [function for function in gc.get_objects() if isinstance(function, types.FunctionType)
+    and dist.group.WORLD in [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]]
+print([function.__module__ for function in taken])
 print(dist.nn.functional.all_reduce(torch.ones(2)).tolist(), len(dist.nn.functional.all_gather(torch.ones(2))))
 torch_in_place.leave()
 """
@@ -203,7 +206,7 @@ torch_in_place.leave()
 def test_functions_that_took_the_world_when_they_were_imported_use_the_next_one_in_the_next() -> None:
     with run_process([sys.executable, "-W", "ignore", "-c", IMPORTED_IN_A_WORLD]) as process:
         assert process.wait(60) == 0, process.output
-    assert process.stdout.splitlines() == ["left", "[1.0, 1.0] 1"]
+    assert process.stdout.splitlines() == ["left", "[]", "[1.0, 1.0] 1"]
 
 
 def test_worlds_leave_neither_a_number_of_groups_nor_a_hook_of_errors_behind() -> None:
@@ -258,6 +261,24 @@ def test_the_fence_knows_the_connections_of_every_group_that_the_script_makes(pr
 
 def test_heartbeats_tell_of_waits_within_torch(prepared: None) -> None:
     assert isinstance(standby.current().link.status.waits.__self__, TorchWaits)  # type: ignore[union-attr]
+
+
+def test_a_group_that_is_kept_from_an_earlier_world_is_refused(prepared: None) -> None:
+    torch_in_place._join()
+    world, own = dist.group.WORLD, dist.new_group()
+    torch_in_place.leave()
+    torch_in_place._join()
+    for kept in (world, own):
+        for use in (
+            lambda group: dist.all_reduce(torch.ones(1), group=group),
+            lambda group: dist.broadcast_object_list([1], 0, group=group),
+            lambda group: dist.barrier(group),
+            dist.get_world_size,
+        ):
+            with pytest.raises(UsageError, match="belongs to an earlier world"):
+                use(kept)
+    dist.all_reduce(torch.ones(1), group=dist.new_group())
+    torch_in_place.leave()
 
 
 def test_the_ddp_of_a_lost_world_that_the_script_keeps_sends_nothing_in_the_next_one(prepared: None) -> None:

@@ -47,14 +47,24 @@ def test_a_model_that_torch_shards_is_refused(make, who: str) -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("world_of_one")
 def test_an_optimizer_of_a_sharded_model_is_refused() -> None:
-    with pytest.raises(StateError, match="SGD: its parameters are sharded"):
+    with pytest.raises(StateError, match="SGD: it is sharded"):
         elastic.TorchState(optimizer=torch.optim.SGD(fully_shard().parameters(), lr=0.1))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("world_of_one")
+def test_an_optimizer_that_shards_its_own_state_is_refused() -> None:
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    optimizer = ZeroRedundancyOptimizer(nn.Linear(2, 2).parameters(), optimizer_class=torch.optim.Adam, lr=0.1)
+    with pytest.raises(StateError, match="ZeroRedundancyOptimizer: it is sharded over the ranks by torch's ZeRO, and"):
+        elastic.TorchState(optimizer=optimizer)
 
 
 def test_an_engine_of_deepspeed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "deepspeed", types.ModuleType("deepspeed"))
     engine = type("DeepSpeedEngine", (nn.Module,), {"__module__": "deepspeed.runtime.engine"})
-    with pytest.raises(StateError, match="DeepSpeedEngine: its parameters are sharded over the ranks by DeepSpeed"):
+    with pytest.raises(StateError, match="DeepSpeedEngine: it is sharded over the ranks by DeepSpeed"):
         elastic.TorchState(model=engine())
 
 

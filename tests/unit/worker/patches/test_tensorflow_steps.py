@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.worker.patches import tensorflow_steps
+from hvd_elastic_ext.worker.patches.horovod_hook import HOOKS
 from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.process.link import Link
 from hvd_elastic_ext.worker.process.standby import Standby
@@ -113,6 +114,17 @@ def test_each_run_of_a_monitored_session_is_a_step(process: Standby) -> None:
     session = kind()
     assert [session.run("a"), session.run("b")] == ["ran a", "ran b"]
     assert process.link.status.step == 2
+
+
+def test_a_session_counts_each_run_once_however_often_its_module_is_patched(process: Standby) -> None:
+    """The import of TensorFlow does it, and that of our own module for it."""
+    name = "tensorflow.python.training.monitored_session"
+    kind = type("_MonitoredSession", (_MonitoredSession,), {"run": _MonitoredSession.run})
+    module = types.SimpleNamespace(_MonitoredSession=kind)
+    for _ in range(2):
+        HOOKS[name](module)
+    kind().run("a")
+    assert process.link.status.step == 1
 
 
 @needs_tensorflow
