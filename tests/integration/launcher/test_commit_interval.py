@@ -54,10 +54,12 @@ def test_only_commits_that_are_not_needed_are_left_out(launched: Launched) -> No
         assert first.get("step") == last.get("step")
         commits_every(launched, 9)
         # A process that is killed costs no more than what lies between two commits.
+        world = newest(launched)
         os.kill(next(record.get("pid") for record in reversed(launched.events("spawned"))), signal.SIGKILL)
         launched.wait_for("the roll-back", lambda: launched.events("rolled_back"), timeout=120)
         assert {record.get("steps_lost") <= 9 for record in launched.events("rolled_back")} == {True}
         # Nor does the end of the job: the last checkpoint is of the last step, soon after the signal.
+        launched.wait_for("the next world", lambda: newest(launched) > world, timeout=120)
         commits_every(launched, 9)
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 143, process.output
