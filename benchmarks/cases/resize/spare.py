@@ -13,12 +13,12 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import psutil
 
 from benchmarks import jobs, steps
+from benchmarks.cases.resize import torch_in_place
 from benchmarks.model import Case, Figure, Timing, Trial, Values
 
 ALONE: Final = "kill to next step, 3 to 2 workers, no spare"
@@ -33,7 +33,6 @@ WINDOW_S: Final = (20.0, 1.0)
 READY_S: Final = 90.0
 DEADLINE_S: Final = 60.0
 MB: Final = 1e6
-WITH_DDP: Final = Path(jobs.TRAINEE).with_name("ddp_trainee.py")
 
 
 def measure(trial: Trial, *, engine: Sequence[str] = ()) -> Values:
@@ -88,10 +87,9 @@ def _training(trial: Trial, name: str, ranks: int, *options: str) -> Iterator[jo
     folder = trial.folder / name
     folder.mkdir()
     shape = jobs.Shape(hosts=(f"{jobs.HOSTS[0]}:{ranks}",), max_np=ranks, ours=options)
-    command = [sys.executable, str(jobs.TRAINEE), trial.side, str(folder / "stamps"), f"{jobs.TRAINEE_LIMIT_S:g}"]
-    if "torch" in options:
-        command[1:3] = [str(WITH_DDP)]
-    with jobs.running(Trial(trial.side, trial.number, folder, trial.quick), shape, command=command) as job:
+    there = Trial(trial.side, trial.number, folder, trial.quick)
+    with_ddp = [sys.executable, str(torch_in_place.TRAINEE), str(folder / "stamps"), f"{jobs.TRAINEE_LIMIT_S:g}"]
+    with jobs.running(there, shape, command=with_ddp) if "torch" in options else jobs.training(there, shape) as job:
         yield job
 
 

@@ -29,7 +29,7 @@ def demand_whole(value: nn.Module | optim.Optimizer) -> None:
 
 
 def _who_shards(value: nn.Module | optim.Optimizer) -> str | None:
-    """Return the name of the library that has sharded the parameters; None if they are whole."""
+    """Return the name of the library that has sharded it; None if it is whole."""
     kinds = type(value).__mro__
     if any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in kinds):
         return "torch's ZeRO"
