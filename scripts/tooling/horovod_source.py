@@ -1,8 +1,14 @@
-"""Horovod's source distribution, and the changes that make it build with a current torch and TensorFlow.
+"""Horovod's source distribution, and the changes that make it build with a current torch and TensorFlow, and stop at
+the first operation that fails.
 
 torch 2.1 and later refuse anything below C++17, Horovod 0.28.1 asks for C++14. GCC 13 no longer includes two headers by
 chance. Horovod builds for CUDA whenever it finds nvcc beside a CUDA build of torch, which the machine often cannot. And
 the packages of TensorFlow 2.16 and later lack headers of XLA that one of its files includes.
+
+Where an operation fails, because a peer is lost, Horovod's loop goes on with the next one, while other ranks still wait
+in the failed one. Gloo does not number its messages. So those ranks take the next operation's data for what they wait
+for: they end by SIGABRT if it is longer, and go on with wrong numbers if it is not. The rank itself may wait for ever:
+a message for the failed operation blocks its connection. Nothing outside of the loop can act in between.
 """
 
 import hashlib
@@ -14,7 +20,7 @@ from .errors import ToolingError
 
 HOROVOD_VERSION = "0.28.1"
 SDIST_SHA256 = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
-PATCH_VERSION = 4
+PATCH_VERSION = 5
 """Raise it when PATCHES changes, so that the cache builds new wheels."""
 
 
@@ -46,6 +52,35 @@ PATCHES = (
         '    list(APPEND TF_SOURCES "${PROJECT_SOURCE_DIR}/horovod/tensorflow/xla_mpi_ops.cc")\n'
         "endif()",
     ),
+    # The loop ends after an operation that failed here. What fails on all ranks, such as one whose shapes differ, has a
+    # response of its own, or is a std::logic_error, such as for a type that Gloo does not have.
+    Patch(
+        "horovod/common/operations.cc",
+        "  Status status;\n  try {\n",
+        "  Status status;\n  bool everywhere = response.response_type() == Response::ERROR;\n  try {\n",
+    ),
+    Patch(
+        "horovod/common/operations.cc",
+        "    status = Status::UnknownError(ex.what());\n  }\n",
+        "    status = Status::UnknownError(ex.what());\n"
+        "    everywhere |= dynamic_cast<const std::logic_error*>(&ex) != nullptr;\n"
+        "  }\n",
+    ),
+    Patch(
+        "horovod/common/operations.cc",
+        "      e.FinishWithCallback(status);\n    }\n  }\n}\n\n#if HAVE_MPI\n",
+        "      e.FinishWithCallback(status);\n    }\n"
+        "    if (!status.ok() && !everywhere) {\n"
+        '      throw std::runtime_error("an operation has failed: " + status.reason());\n'
+        "    }\n"
+        "  }\n}\n\n#if HAVE_MPI\n",
+    ),
+    Patch(
+        "horovod/common/operations.cc",
+        "          e.FinishWithCallback(status);\n        }\n        return;\n",
+        "          e.FinishWithCallback(status);\n        }\n"
+        '        throw std::runtime_error("no memory for an operation: " + status.reason());\n',
+    ),
 )
 
 
@@ -76,7 +111,7 @@ def apply_patches(source: Path) -> None:
     changed: dict[Path, str] = {}
     for patch in PATCHES:
         path = source / patch.path
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        text = changed.get(path) or (path.read_text(encoding="utf-8") if path.exists() else "")
         if text.count(patch.old) != 1:
             raise ToolingError(
                 f"{path}: expected `{patch.old}` exactly once, found it {text.count(patch.old)} times; "

@@ -154,9 +154,17 @@ def _horovod(answer: InterpreterReport, *, on: str) -> Iterator[Finding]:
         yield Finding("error", f"{on}Horovod {version} has no Gloo", reason, f"HOROVOD_WITH_GLOO=1; {BUILD}")
     elif version == HOROVOD:
         yield Finding("ok", f"{on}Horovod {version} with Gloo, for torch")
+        yield from _goes_on(step, version, BUILD, on=on)
     if answer.steps.get("torch", {}).get("cuda") and not step.get("nccl"):
         reason = "there is a CUDA device, and gradients will travel through the CPU"
         yield Finding("warning", f"{on}Horovod has no NCCL", reason, "hvd-elastic build-horovod --cuda")
+
+
+def _goes_on(step: Mapping[str, Any], version: str, remedy: str, *, on: str) -> Iterator[Finding]:
+    """Whether this Horovod goes on after an operation that has failed, which nothing outside of it can mend."""
+    if step.get("ends") is False:
+        reason = "after a loss other ranks may get the next operation's data: they end by SIGABRT, or hang for 8 s"
+        yield Finding("warning", f"{on}Horovod {version} goes on after a failed operation", reason, remedy)
 
 
 def _why_horovod_fails(answer: InterpreterReport, why: str) -> tuple[str, str]:
@@ -200,6 +208,8 @@ def _tensorflow(answer: InterpreterReport, *, on: str) -> Iterator[Finding]:
         return
     if answer.steps[TENSORFLOW].get("gloo"):
         yield Finding("ok", f"{on}Horovod {horovod} with Gloo, for TensorFlow {version}")
+        if horovod == HOROVOD:
+            yield from _goes_on(answer.steps[TENSORFLOW], horovod, BUILD_FOR_BOTH, on=on)
     else:
         reason = "elastic jobs form their worlds through Gloo"
         yield Finding("warning", f"{on}Horovod {horovod} has no Gloo for TensorFlow", reason, BUILD_FOR_BOTH)
@@ -507,7 +517,18 @@ def load_horovod():
     import horovod.torch as hvd
     if not hasattr(hvd, "init"):
         raise ImportError("it was built without PyTorch")
-    return {"version": horovod.__version__, "gloo": bool(hvd.gloo_built()), "nccl": bool(hvd.nccl_built())}
+    return {
+        "version": horovod.__version__, "gloo": bool(hvd.gloo_built()), "nccl": bool(hvd.nccl_built()),
+        "ends": ends_after_failure(hvd),
+    }
+def ends_after_failure(hvd):
+    folder = os.path.dirname(hvd.__file__)
+    libraries = [os.path.join(folder, name) for name in os.listdir(folder) if name.startswith("mpi_lib")]
+    for path in libraries:
+        with open(path, "rb") as library:
+            if b"an operation has failed: " not in library.read():
+                return False
+    return bool(libraries)
 def load_tensorflow():
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its own chatter is not why it fails
     import tensorflow
@@ -515,7 +536,7 @@ def load_tensorflow():
 def load_horovod_tensorflow():
     import horovod
     import horovod.tensorflow as hvd
-    return {"version": horovod.__version__, "gloo": bool(hvd.gloo_built())}
+    return {"version": horovod.__version__, "gloo": bool(hvd.gloo_built()), "ends": ends_after_failure(hvd)}
 def load_ours():
     import hvd_elastic_ext
     return {"version": hvd_elastic_ext.__version__}

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.integration.launcher.conftest import COUNTER, Launched, launched
 
 __all__ = ["launched"]
+
+WITHIN: Final = Path(__file__).with_name("within.py")
 
 GLOO_TIMEOUT_S = 90
 """So long that a survivor which waits for it cannot be taken for one that does not."""
@@ -41,3 +45,18 @@ def test_a_killed_worker_costs_the_others_its_last_steps_only_and_none_waits_for
         launched.wait_for_steps(3)
     causes = [record.get("cause") for record in launched.events("resized")]
     assert causes[:3] == ["start", "worker failed", "cooldown over"]
+
+
+def test_a_rank_that_is_killed_within_operations_takes_no_other_rank_with_it(
+    launched: Launched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In Horovod as published, the loop of a rank whose operation has failed begins the next one, and its peers take
+    that one's data for data of the failed one: they end by SIGABRT. See ``horovod_source.py``.
+    """
+    monkeypatch.setenv("HOROVOD_FUSION_THRESHOLD", "0")  # each operation by itself, as with large tensors
+    launched.set_hosts(*(f"127.0.0.{number}:1" for number in range(1, 6)))
+    options = ("-np", "5", "--min-np", "1", "--blacklist-cooldown-range", "100", "100")
+    with launched.run(*options, sys.executable, WITHIN) as process:
+        assert process.wait(90) == 0, process.output
+    assert [record.get("code") for record in launched.events("exited")] == [128 + signal.SIGKILL] * 3 + [0, 0]
+    assert process.output.count("done 20 of 2") == 2

@@ -12,7 +12,8 @@ def source(tmp_path: Path) -> Path:
     for patch in PATCHES:
         path = tmp_path / patch.path
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"before\n    {patch.old}\nafter CMAKE_CXX_STANDARD\n")
+        with path.open("a") as file:
+            file.write(f"before\n    {patch.old}\nafter CMAKE_CXX_STANDARD\n")
     return tmp_path
 
 
@@ -45,6 +46,14 @@ def test_the_file_about_xla_is_compiled_for_a_tensorflow_that_has_its_headers(so
     assert lines[3] == "endif()"
 
 
+def test_all_changes_of_one_file_are_made(source: Path) -> None:
+    apply_patches(source)
+    text = (source / "horovod/common/operations.cc").read_text()
+    assert "bool everywhere = response.response_type() == Response::ERROR;" in text
+    assert "everywhere |= dynamic_cast<const std::logic_error*>(&ex) != nullptr;" in text
+    assert text.count("throw std::runtime_error(") == 2
+
+
 @pytest.mark.parametrize("index", range(len(PATCHES)))
 @pytest.mark.parametrize("times", [0, 2, None], ids=["never", "twice", "no file"])
 def test_a_file_that_a_change_does_not_fit_once_stops_all_changes(source: Path, index: int, times: int | None) -> None:
@@ -52,7 +61,7 @@ def test_a_file_that_a_change_does_not_fit_once_stops_all_changes(source: Path, 
     if times is None:
         place.unlink()
     else:
-        place.write_text(f"{PATCHES[index].old}\n" * times)
+        place.write_text((place.read_text() + PATCHES[index].old + "\n") * (times // 2))
     before = texts(source)
     with pytest.raises(ToolingError, match=f"found it {times or 0} times; this is not the source of Horovod"):
         apply_patches(source)

@@ -10,7 +10,7 @@ STEPS = {
     "python": {"version": "3.11.7", "hostname": "node1", "addresses": ["10.0.0.1"]},
     "numpy": {"version": "2.4.6"},
     "torch": {"version": "2.13.0", "cuda": False},
-    "horovod": {"version": "0.28.1", "gloo": True, "nccl": False},
+    "horovod": {"version": "0.28.1", "gloo": True, "nccl": False, "ends": True},
     "hvd-elastic-ext": {"version": "0.1.0"},
     "done": {},
 }
@@ -38,7 +38,7 @@ def with_tensorflow(tensorflow=(), library=(), **changes):
     steps = answer(**changes).steps
     more = {
         "tensorflow": {"version": "2.21.0", "keras": "2.21.1", **dict(tensorflow)},
-        "horovod.tensorflow": {"version": "0.28.1", "gloo": True, **dict(library)},
+        "horovod.tensorflow": {"version": "0.28.1", "gloo": True, "ends": True, **dict(library)},
     }
     return InterpreterReport({**steps, **more}, 0)
 
@@ -125,6 +125,12 @@ BROKEN = {
     ),
     "error | cannot be imported | ValueError: odd | build-horovod": broken(horovod={"error": "ValueError: odd"}),
     "error | has no Gloo | through Gloo | HOROVOD_WITH_GLOO=1": broken(horovod={"gloo": False}),
+    "warning | Horovod 0.28.1 goes on after a failed operation | SIGABRT | build-horovod": broken(
+        horovod={"ends": False}
+    ),
+    "warning | Horovod 0.28.1 goes on after a failed operation | or hang for 8 s | --with tensorflow": facts(
+        answer=with_tensorflow(library={"ends": False})
+    ),
     "warning | TensorFlow 2.21.0 cannot be imported | libtensorflow | pip": facts(
         answer=with_tensorflow({"error": "ImportError: libtensorflow"})
     ),
