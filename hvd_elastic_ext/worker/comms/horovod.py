@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.comms import Finished, OfHorovod, Pending, copy_back, pieces, reducible, torch_distributed
-from hvd_elastic_ext.worker.comms.pinned_tensors import PinnedLibrary
+from hvd_elastic_ext.worker.comms.pinned_tensors import PinnedLibrary, share_cores
 from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE, Fence
 from hvd_elastic_ext.worker.stock import FOR_TORCH, HorovodInternalError, demand
 
@@ -208,7 +208,9 @@ def fence_horovod() -> Fence:
     def watched(*args: Any, **options: Any) -> Any:
         if not hvd.is_initialized():
             pins.forget()
-        return join(*args, **options)
+        joined = join(*args, **options)
+        pins.asleep = share_cores(hvd.local_size())
+        return joined
 
     leave = hvd.shutdown
 
