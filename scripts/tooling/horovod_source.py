@@ -1,17 +1,17 @@
-"""Horovod's source distribution, and the changes that make it build with a current torch and TensorFlow, and stop at
-the first operation that fails.
+"""Horovod's source distribution, and our changes to it: it builds with a current torch and TensorFlow, stops at the
+first operation that fails, and sleeps while nothing happens.
 
 torch 2.1 and later refuse anything below C++17, Horovod 0.28.1 asks for C++14. GCC 13 no longer includes two headers by
 chance. Horovod builds for CUDA whenever it finds nvcc beside a CUDA build of torch, which the machine often cannot. And
 the packages of TensorFlow 2.16 and later lack headers of XLA that one of its files includes.
 
-Where an operation fails, because a peer is lost, Horovod's loop goes on with the next one, while other ranks still wait
+Where an operation fails because a peer is lost, Horovod's loop goes on with the next one, while other ranks still wait
 in the failed one. Gloo does not number its messages. So those ranks take the next operation's data for what they wait
 for: they end by SIGABRT if it is longer, and go on with wrong numbers if it is not. The rank itself may wait for ever:
 a message for the failed operation blocks its connection. Nothing outside of the loop can act in between.
 
-Gloo's loop looks 100 times a second whether it is to end, and who leaves a socket to it waits for its next look: in
-``hvd.init()`` once for most connections of each rank, one after the other. It is woken instead.
+Gloo's loop looks up 100 times a second. Whoever takes a socket out of it waits for the next look: in ``hvd.init()`` one
+end of each connection, one after the other. Now it is woken.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from .errors import ToolingError
 
 HOROVOD_VERSION = "0.28.1"
 SDIST_SHA256 = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
-PATCH_VERSION = 6
+PATCH_VERSION = 7
 """Raise it when PATCHES changes, so that the cache builds new wheels."""
 
 
@@ -56,7 +56,8 @@ PATCHES = (
         "endif()",
     ),
     # The loop ends after an operation that failed here. What fails on all ranks, such as one whose shapes differ, has a
-    # response of its own, or is a std::logic_error, such as for a type that Gloo does not have.
+    # response of its own, or is a std::logic_error, such as for a type that Gloo does not have. A failure of NCCL is
+    # one, too: no data of Gloo's are lost then, and its loop goes on as before.
     Patch(
         "horovod/common/operations.cc",
         "  Status status;\n  try {\n",
@@ -83,6 +84,16 @@ PATCHES = (
         "          e.FinishWithCallback(status);\n        }\n        return;\n",
         "          e.FinishWithCallback(status);\n        }\n"
         '        throw std::runtime_error("no memory for an operation: " + status.reason());\n',
+    ),
+    # torch throws where there is no memory, and the operation would never be answered.
+    Patch(
+        "horovod/torch/adapter_v2.cc",
+        "  *tensor = std::make_shared<TorchPersistentBuffer>(device_, size);\n",
+        "  try {\n"
+        "    *tensor = std::make_shared<TorchPersistentBuffer>(device_, size);\n"
+        "  } catch (const std::exception& ex) {\n"
+        "    return Status::UnknownError(ex.what());\n"
+        "  }\n",
     ),
     # Gloo's loop sleeps until something happens, and is woken by whoever waits for it.
     Patch(

@@ -187,6 +187,7 @@ def _accept(listener: socket.socket, selector: selectors.BaseSelector, callers: 
     callers.append(caller)
     selector.register(connection, selectors.EVENT_READ, caller)
     try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # what we write last must not wait
         caller.greet()
     except OSError:
         caller.until = 0.0
@@ -286,6 +287,7 @@ def receiving(address: tuple[str, int], secret: bytes) -> Iterator[Incoming]:
     otherwise."""
     try:
         connection = socket.create_connection(address, timeout=STALL_S)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except OSError as error:
         raise TransferFailed(f"no sender at {address[0]} port {address[1]}: {error}") from None
     with connection:

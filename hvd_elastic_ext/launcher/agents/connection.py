@@ -237,8 +237,8 @@ def max_unproven(files: int) -> int:
 def _prepare(connection: socket.socket) -> None:
     """Have the kernel send each answer at once, and close connections of machines that are gone.
 
-    Otherwise an answer waits while one before it is not acknowledged, which takes 40 ms. A world's rendezvous has
-    several such pairs. The driver judges silent agents.
+    Otherwise an answer waits for the acknowledgement of the one before, which can take 40 ms, and a world's rendezvous
+    has many in a row. The driver judges silent agents.
     """
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -163,7 +163,7 @@ def _horovod(answer: InterpreterReport, *, on: str) -> Iterator[Finding]:
 def _goes_on(step: Mapping[str, Any], version: str, remedy: str, *, on: str) -> Iterator[Finding]:
     """Whether this Horovod goes on after an operation that has failed, which nothing outside of it can mend."""
     if step.get("ends") is False:
-        reason = "after a loss other ranks may get the next operation's data: they end by SIGABRT, or hang for 8 s"
+        reason = "after a loss other ranks may get the next operation's data: SIGABRT, wrong numbers, or a hang of 8 s"
         yield Finding("warning", f"{on}Horovod {version} goes on after a failed operation", reason, remedy)
 
 
@@ -523,12 +523,15 @@ def load_horovod():
     }
 def ends_after_failure(hvd):
     folder = os.path.dirname(hvd.__file__)
-    libraries = [os.path.join(folder, name) for name in os.listdir(folder) if name.startswith("mpi_lib")]
-    for path in libraries:
-        with open(path, "rb") as library:
-            if b"an operation has failed: " not in library.read():
-                return False
-    return bool(libraries)
+    try:
+        libraries = [os.path.join(folder, name) for name in os.listdir(folder) if name.startswith("mpi_lib")]
+        for path in libraries:
+            with open(path, "rb") as library:
+                if b"an operation has failed: " not in library.read():
+                    return False
+    except OSError:
+        return None
+    return True if libraries else None
 def load_tensorflow():
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its own chatter is not why it fails
     import tensorflow

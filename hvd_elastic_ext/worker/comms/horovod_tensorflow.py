@@ -201,7 +201,7 @@ def waiting() -> AbstractContextManager[None]:
 # --- the world
 
 _threads: Final[set[int]] = set()
-"""Those of Horovod in the present world. They are never at rest."""
+"""Those of Horovod in the present world. Its loop is never at rest."""
 
 
 def threads_of_horovod() -> set[int]:

@@ -2,7 +2,7 @@
 
 A collective of a graph waits in C++, where nobody can hook it at a cost that a step would not notice. So each heartbeat
 looks at the main thread. It waits if it runs a graph, and neither a thread of this process nor Python code that the
-graph calls has done anything for a while. Horovod's own threads do not count: they are never at rest.
+graph calls has done anything for a while. Horovod's own threads do not count: its loop is never at rest.
 
 A graph that reads data, such as that of ``fit``, may wait for these instead. It does if they come from Python, or if a
 thread that Python does not know waits for a file or a connection now: ranks that wait for one another do so only in

@@ -11,10 +11,13 @@ from typing import Final
 import pytest
 
 from tests.integration.launcher.conftest import COUNTER, Launched, launched
+from tests.integration.worker.conftest import HOROVODRUN
+from tests.support.processes import run_process
 
 __all__ = ["launched"]
 
 WITHIN: Final = Path(__file__).with_name("within.py")
+NO_MEMORY: Final = Path(__file__).with_name("no_memory.py")
 
 GLOO_TIMEOUT_S = 90
 """So long that a survivor which waits for it cannot be taken for one that does not."""
@@ -60,3 +63,11 @@ def test_a_rank_that_is_killed_within_operations_takes_no_other_rank_with_it(
         assert process.wait(90) == 0, process.output
     assert [record.get("code") for record in launched.events("exited")] == [128 + signal.SIGKILL] * 3 + [0, 0]
     assert process.output.count("done 20 of 2") == 2
+
+
+def test_an_operation_for_which_there_is_no_memory_fails() -> None:
+    """In Horovod as published, who waits for it waits for ever."""
+    launch = [HOROVODRUN, "-np", "2", "-H", "localhost:2", "--gloo"]
+    with run_process([*launch, sys.executable, NO_MEMORY]) as process:
+        assert process.wait(60) == 0, process.output
+        assert process.output.count("the operation has failed") == 2

@@ -1,4 +1,4 @@
-"""Each step has many operations, one longer than the other. At three of them the last rank is killed within these."""
+"""Each step has many operations, each longer than the one before. In three steps the last rank is killed meanwhile."""
 
 import os
 import signal

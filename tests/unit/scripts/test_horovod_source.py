@@ -52,6 +52,10 @@ def test_all_changes_of_one_file_are_made(source: Path) -> None:
     assert "bool everywhere = response.response_type() == Response::ERROR;" in text
     assert "everywhere |= dynamic_cast<const std::logic_error*>(&ex) != nullptr;" in text
     assert text.count("throw std::runtime_error(") == 2
+    text = (source / "third_party/gloo/gloo/transport/tcp/loop.cc").read_text()
+    assert text.count("defer([] {});\n") == 2
+    assert "events.size(), -1)" in text
+    assert "    {\n      std::lock_guard<std::mutex> guard(m_);\n      cv_.notify_all();\n    }\n" in text
 
 
 @pytest.mark.parametrize("index", range(len(PATCHES)))

@@ -259,6 +259,22 @@ def test_a_receiver_whose_sender_stands_still_ends(monkeypatch: pytest.MonkeyPat
         received(door.getsockname())
 
 
+def test_neither_end_waits_with_small_parts_for_an_acknowledgement(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = set()
+
+    def noting(end: socket.socket, *option: int) -> None:
+        plain(end, *option)
+        if end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY):
+            seen.add(end.getsockname())
+
+    plain = socket.socket.setsockopt
+    with sending() as (address, sent):
+        monkeypatch.setattr(socket.socket, "setsockopt", noting)
+        received(address)
+        sent.result(20)
+    assert len(seen) == 2
+
+
 def test_where_nobody_listens_there_is_no_sender() -> None:
     with transfer.listening("127.0.0.1") as listener:
         address = listener.getsockname()

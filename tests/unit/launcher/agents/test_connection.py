@@ -197,3 +197,10 @@ async def test_a_defect_while_something_is_taken_in_leads_to_a_hang_up_and_to_no
         == "h1 is disconnected, to reconnect and report its state: a defect of hvd-elastic: ZeroDivisionError: ours"
     )
     assert said.exc_info
+
+
+async def test_an_order_does_not_wait_for_the_acknowledgement_of_the_one_before(made: Scene) -> None:
+    """With Nagle's algorithm it waits 40 ms wherever the agent has nothing to say."""
+    await made.joined()
+    (session,) = made.control.connections
+    assert session._connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1

@@ -128,7 +128,7 @@ BROKEN = {
     "warning | Horovod 0.28.1 goes on after a failed operation | SIGABRT | build-horovod": broken(
         horovod={"ends": False}
     ),
-    "warning | Horovod 0.28.1 goes on after a failed operation | or hang for 8 s | --with tensorflow": facts(
+    "warning | Horovod 0.28.1 goes on after a failed operation | a hang of 8 s | --with tensorflow": facts(
         answer=with_tensorflow(library={"ends": False})
     ),
     "warning | TensorFlow 2.21.0 cannot be imported | libtensorflow | pip": facts(

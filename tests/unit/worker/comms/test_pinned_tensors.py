@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from hvd_elastic_ext.worker.comms.pinned_tensors import PinnedLibrary
+from hvd_elastic_ext.worker.comms.pinned_tensors import PinnedLibrary, share_cores
 
 UNPINNED = 1
 """Uses of a tensor that only Python holds."""
@@ -149,3 +151,27 @@ def test_each_wait_is_within_the_context_that_was_asked_for(pinned, library):
     with pytest.raises(RuntimeError):
         pinned.horovod_torch_wait_and_clear(1)
     assert seen == ["begins", "ends"]
+
+
+def test_where_ranks_share_cores_a_wait_sleeps_until_the_operation_is_done(pinned, library):
+    looks = iter([False, False, True])
+    library.horovod_torch_poll = lambda handle: next(looks)
+    pinned.asleep = True
+    assert pinned.horovod_torch_wait_and_clear(1) == "waited for 1"
+    assert next(looks, None) is None
+
+
+def test_where_each_rank_has_a_core_horovod_waits_by_itself(pinned, library):
+    library.horovod_torch_poll = pytest.fail
+    assert pinned.horovod_torch_wait_and_clear(1) == "waited for 1"
+
+
+@pytest.mark.parametrize(
+    ("limit", "ranks", "shared"),
+    [("150000 100000", 2, True), ("150000 100000", 1, False), ("max 100000", None, False), ("", None, False)],
+)
+def test_cores_are_those_that_the_container_may_use(tmp_path: Path, limit, ranks, shared):
+    cores = len(os.sched_getaffinity(0))
+    (tmp_path / "cpu.max").write_text(limit)
+    assert share_cores(ranks or cores, quota=str(tmp_path / "cpu.max")) is shared
+    assert share_cores(cores + 1, quota=str(tmp_path / "none"))
