@@ -1,4 +1,4 @@
-"""The smallest training with DDP under ``--engine torch``: the steps, commits and stamps of ``trainee.py``.
+"""The smallest training with DDP under ``--engine torch``: the steps, commits, stamps and broadcasts of ``trainee.py``.
 
 ddp_trainee.py STAMPS SECONDS
 """
@@ -16,6 +16,8 @@ import hvd_elastic_ext.torch as elastic
 
 STAMPS, LIMIT_S = sys.argv[1], float(sys.argv[2])
 PAUSE_S = 0.02
+BROADCAST = int(os.environ.get("BENCH_BROADCAST", "0"))
+BROADCAST_EVERY = 10
 COMMIT_EVERY = 5
 
 if sys.argv[3:] == [os.environ["HOROVOD_HOSTNAME"]]:
@@ -28,7 +30,9 @@ torch.set_num_threads(1)
 model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 state = elastic.TorchState(model=model, optimizer=optimizer, count=0)
-stamps = os.open(STAMPS, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+stamps, broadcasts = (
+    os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) for path in (STAMPS, f"{STAMPS}.broadcasts")
+)
 started = time.monotonic()
 
 
@@ -42,6 +46,10 @@ def train(state: Any) -> None:
         state.count += 1
         who = f"{os.getpid()} {elastic.rank()} {elastic.size()} {state.count} {os.environ['HOROVOD_HOSTNAME']}"
         os.write(stamps, f"{time.monotonic():.6f} {who}\n".encode())
+        if BROADCAST and state.count % BROADCAST_EVERY == 0:
+            began = time.monotonic()
+            torch.distributed.broadcast(torch.zeros(BROADCAST, dtype=torch.uint8), 0)
+            os.write(broadcasts, f"{state.count} {time.monotonic() - began:.6f}\n".encode())
         if state.count % COMMIT_EVERY == 0:
             state.commit()
         else:

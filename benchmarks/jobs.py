@@ -177,6 +177,15 @@ class Job:
         whole = [line.split() for line in lines if line.endswith("\n")]
         return [(float(mono), int(pid)) for mono, pid in whole]
 
+    def broadcasts(self) -> list[float]:
+        """Return the seconds of each broadcast: those of the rank that came to it last."""
+        seconds: dict[str, float] = {}
+        for line in self.stamps_file.with_name("stamps.broadcasts").read_text().splitlines(keepends=True):
+            number, _, took = line.partition(" ")
+            if line.endswith("\n"):
+                seconds[number] = min(float(took), seconds.get(number, float("inf")))
+        return list(seconds.values())
+
     def records(self, event: str) -> list[Record]:
         """Return the journal's lines of one event (ours only)."""
         try:

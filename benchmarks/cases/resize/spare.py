@@ -2,16 +2,19 @@
 one. And what a spare costs that waits. A world of three takes longer to form than one of two, with or without a spare:
 the time until three of four train on shows by how much.
 
-All jobs are ours. A spare that is called in has to get the State, so it may take one broadcast of it longer; the State
-of the trainee is tiny. Under ``--engine torch`` the trainee uses DDP.
+All jobs are ours. A spare that is called in has to get the State, so it may take one broadcast of it longer. Such
+broadcasts are measured between the steps of the same world, before the kill. Under ``--engine torch`` the trainee uses
+DDP.
 """
 
 from __future__ import annotations
 
 import contextlib
+import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -24,10 +27,13 @@ from benchmarks.model import Case, Figure, Timing, Trial, Values
 ALONE: Final = "kill to next step, 3 to 2 workers, no spare"
 OF_FOUR: Final = "kill to next step, 4 to 3 workers, no spare"
 SPARED: Final = "kill to next step at size 3, one spare"
+BROADCAST: Final = "a broadcast of the State at size 3"
+LESS: Final = "kill to next step at size 3, one spare, less the broadcast"
 CPU: Final = "CPU of the spare that waits"
 MEMORY: Final = "memory of the spare that waits (RSS)"
 BESIDE: Final = "memory of a rank of the same script (RSS)"
 RANKS: Final = 3
+STATE_BYTES: Final = 648
 STEPS: Final = (60, 8)
 WINDOW_S: Final = (20.0, 1.0)
 READY_S: Final = 90.0
@@ -66,6 +72,7 @@ def spared(trial: Trial, engine: Sequence[str]) -> Values:
         time.sleep(trial.pick(*WINDOW_S))
         busy = 100 * (sum(waits.cpu_times()[:2]) - before) / (time.monotonic() - begun)
         memory = waits.memory_info().rss / MB
+        broadcast = statistics.median(job.broadcasts())
         victim = steps.members(job.stamps())[trial.number % RANKS].pid
         beside = psutil.Process(victim).memory_info().rss / MB
         killed = job.kill(victim).mono
@@ -78,7 +85,8 @@ def spared(trial: Trial, engine: Sequence[str]) -> Values:
             return None if first is None else first.mono
 
         took = job.time_until("step of the spare", step, since=killed, deadline=DEADLINE_S)
-    return {SPARED: [took], CPU: [Timing(busy)], MEMORY: [Timing(memory)], BESIDE: [Timing(beside)]}
+    times = {SPARED: [took], BROADCAST: [Timing(broadcast)], LESS: [replace(took, seconds=took.seconds - broadcast)]}
+    return {**times, CPU: [Timing(busy)], MEMORY: [Timing(memory)], BESIDE: [Timing(beside)]}
 
 
 @contextlib.contextmanager
@@ -86,7 +94,8 @@ def _training(trial: Trial, name: str, ranks: int, *options: str) -> Iterator[jo
     """A job of so many ranks on one host, in a folder of that name."""
     folder = trial.folder / name
     folder.mkdir()
-    shape = jobs.Shape(hosts=(f"{jobs.HOSTS[0]}:{ranks}",), max_np=ranks, ours=options)
+    within = ("env", f"BENCH_BROADCAST={STATE_BYTES}")
+    shape = jobs.Shape(hosts=(f"{jobs.HOSTS[0]}:{ranks}",), max_np=ranks, ours=options, within=within)
     there = Trial(trial.side, trial.number, folder, trial.quick)
     with_ddp = [sys.executable, str(torch_in_place.TRAINEE), str(folder / "stamps"), f"{jobs.TRAINEE_LIMIT_S:g}"]
     with jobs.running(there, shape, command=with_ddp) if "torch" in options else jobs.training(there, shape) as job:
@@ -96,7 +105,9 @@ def _training(trial: Trial, name: str, ranks: int, *options: str) -> Iterator[jo
 FIGURES: Final = (
     Figure(ALONE),
     Figure(OF_FOUR),
-    Figure(SPARED, floor=ALONE, bar_floor=1.3),
+    Figure(SPARED),
+    Figure(BROADCAST),
+    Figure(LESS, floor=ALONE, bar_floor=1.3),
     Figure(CPU, bar_s=0.1, unit="% of a core"),
     Figure(MEMORY, unit="MB"),
     Figure(BESIDE, unit="MB"),
