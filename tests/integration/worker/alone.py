@@ -81,4 +81,4 @@ def train(state):
 
 with (FOLDER / f"{os.environ.get('HOROVOD_HOSTNAME', 'rank')}.{os.getpid()}.alone").open("w") as out:
     train(state)
-print("weights", digest(), flush=True)
+print(f"weights {digest()}\n", end="", flush=True)  # as one string: all ranks write
