@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import math
 import os
 import select
-import selectors
 import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from hvd_elastic_ext.core.json_text import to_text
 
@@ -33,16 +33,19 @@ class EventLoop(Protocol):
     def write(self, descriptor: int, act: Act | None) -> None: ...
 
 
-_READ: Final = selectors.EVENT_READ
-_WRITE: Final = selectors.EVENT_WRITE
+_READ: Final = select.POLLIN
+_WRITE: Final = select.POLLOUT
 
 
 class DescriptorLoop:
     """Calls what is registered for each ready descriptor. Output can be held back."""
 
     def __init__(self) -> None:
-        # Not epoll, which does not accept regular files: standard input or output may be one.
-        self._selector = selectors.PollSelector()
+        # Not epoll, which does not accept regular files: standard input or output may be one. And not a selector of the
+        # standard library: it takes as much time as all else about a request, and a new world asks a hundred.
+        self._poll = select.poll()
+        self._polled: dict[int, int] = {}
+        """By descriptor, the events that are polled for."""
         self._reads: dict[int, Act] = {}
         self._writes: dict[int, Act] = {}
         self._outputs: set[int] = set()
@@ -80,25 +83,29 @@ class DescriptorLoop:
 
     def look(self, timeout: float | None) -> None:
         """Wait until there is something to do, for at most ``timeout`` seconds, and do it."""
-        for key, events in self._selector.select(timeout):
-            for event, acts in ((_WRITE, self._writes), (_READ, self._reads)):
-                # A callback may close any descriptor. Nothing is lost: the next call reports what is still ready.
-                if events & event and self._key(key.fd) is key and key.fd in acts:
-                    acts[key.fd]()
-
-    def _key(self, descriptor: int) -> Any:
-        return self._selector.get_map().get(descriptor)
+        found = self._poll.poll(None if timeout is None else math.ceil(1000 * timeout))
+        ready = [
+            (descriptor, flags, self._writes.get(descriptor), self._reads.get(descriptor))
+            for descriptor, flags in found
+        ]
+        for descriptor, flags, write, read in ready:
+            # An earlier one may have closed any descriptor. Nothing is lost: the next poll reports what is still ready.
+            if write is not None and flags & ~_READ and self._writes.get(descriptor) is write:
+                write()
+            if read is not None and flags & ~_WRITE and self._reads.get(descriptor) is read:
+                read()
 
     def _update(self, descriptor: int) -> None:
         reads = descriptor in self._reads and not (self._held_back and descriptor in self._outputs)
         events = (_READ if reads else 0) | (_WRITE if descriptor in self._writes else 0)
-        key = self._key(descriptor)
-        if key is None and events:
-            self._selector.register(descriptor, events)
-        elif key is not None and not events:
-            self._selector.unregister(descriptor)
-        elif key is not None and key.events != events:
-            self._selector.modify(descriptor, events)
+        if self._polled.get(descriptor, 0) == events:
+            return
+        if events:
+            self._poll.register(descriptor, events)
+            self._polled[descriptor] = events
+        else:
+            self._poll.unregister(descriptor)
+            del self._polled[descriptor]
 
 
 # --- lines, events and signals on descriptors ------------------------------------------------------------

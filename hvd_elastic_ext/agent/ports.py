@@ -125,6 +125,7 @@ class Acceptor(Generic[P]):
         peer = self._peers[self._count] = self._met(self._count, connection)
         self._loop.watch(connection.fileno(), functools.partial(self._read, peer))
         self._listen()
+        self._read(peer)  # most send at once
 
 
 # --- one HTTP request ------------------------------------------------------------------------------------

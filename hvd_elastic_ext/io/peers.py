@@ -5,6 +5,7 @@ It imports little of the standard library, and nothing else: the agent loads thi
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import os
@@ -81,20 +82,43 @@ def is_trusted(uid: int | None) -> bool:
     return uid is not None and uid in (0, os.geteuid())
 
 
+class KernelLookup:
+    """Asks the kernel about sockets, over one connection from the first question on: see :data:`OwnerLookup`."""
+
+    def __init__(self) -> None:
+        self._kernel: socket.socket | None = None
+        self._asked = 0
+
+    def close(self) -> None:
+        """Close the connection; the next question opens another one."""
+        if self._kernel is not None:
+            self._kernel.close()
+            self._kernel = None
+
+    def __call__(self, theirs: Address, ours: Address) -> int | None:
+        """Return the user of a socket; the kernel answers while it is asked."""
+        if self._kernel is None:
+            self._kernel = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, _SOCK_DIAG)
+        self._asked = self._asked % 0xFFFFFFFF + 1
+        ports = struct.pack("!HH", theirs[1], ours[1])
+        addresses = b"".join(socket.inet_aton(address).ljust(16, b"\0") for address, _ in (theirs, ours))
+        which = ports + addresses + bytes(4) + _ANY_COOKIE
+        question = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF) + which
+        header = struct.pack("=IHHII", _HEADER + len(question), _BY_FAMILY, _REQUEST, self._asked, 0)
+        self._kernel.sendto(header + question, (0, 0))
+        answer = self._kernel.recv(4096)
+        while len(answer) >= _HEADER and struct.unpack_from("=I", answer, 8)[0] != self._asked:  # one had failed here
+            answer = self._kernel.recv(4096)
+        if len(answer) < _UID + 8 or struct.unpack_from("=H", answer, 4)[0] == _ERROR:
+            return None
+        uid, inode = struct.unpack_from("=II", answer, _UID)
+        return _owner_of_open(state=answer[_HEADER + 1], uid=uid, inode=inode)
+
+
 def owner_by_netlink(theirs: Address, ours: Address) -> int | None:
     """Ask the kernel about one socket: see :data:`OwnerLookup`."""
-    ports = struct.pack("!HH", theirs[1], ours[1])
-    addresses = b"".join(socket.inet_aton(address).ljust(16, b"\0") for address, _ in (theirs, ours))
-    which = ports + addresses + bytes(4) + _ANY_COOKIE
-    question = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF) + which
-    header = struct.pack("=IHHII", _HEADER + len(question), _BY_FAMILY, _REQUEST, 1, 0)
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, _SOCK_DIAG) as kernel:
-        kernel.sendto(header + question, (0, 0))
-        answer = kernel.recv(4096)
-    if len(answer) < _UID + 8 or struct.unpack_from("=H", answer, 4)[0] == _ERROR:
-        return None
-    uid, inode = struct.unpack_from("=II", answer, _UID)
-    return _owner_of_open(state=answer[_HEADER + 1], uid=uid, inode=inode)
+    with contextlib.closing(KernelLookup()) as lookup:
+        return lookup(theirs, ours)
 
 
 def owner_by_proc(theirs: Address, ours: Address) -> int | None:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol
 
 from hvd_elastic_ext.agent.descriptors import EventLoop
 from hvd_elastic_ext.agent.ports import Client, HttpPort, Request, response
-from hvd_elastic_ext.io.peers import is_trusted, is_whole, owner, owner_lookup
+from hvd_elastic_ext.io.peers import KernelLookup, is_trusted, is_whole, owner, owner_by_netlink, owner_lookup
 
 MAX_CLIENTS: Final = 256
 """Open connections; further ones wait in the kernel's queue."""
@@ -49,12 +49,20 @@ class RendezvousProxy(HttpPort):
         warn: Callable[[str], None],
     ) -> None:
         self._ask, self._withdraw, self._warn = asked, withdrawn, warn
-        self._lookup = owner_lookup()
+        lookup = owner_lookup()
+        self._kernel = KernelLookup() if lookup is owner_by_netlink else None
+        self._lookup = self._kernel or lookup
         if self._lookup is None:
             warn("this kernel does not tell the user of a connection: the rendezvous proxy is open to all users here")
         self._questions: dict[int, Question] = {}
         self.life = 0
         super().__init__(loop, socket.create_server(("127.0.0.1", 0), backlog=MAX_CLIENTS), most=MAX_CLIENTS)
+
+    def close(self) -> None:
+        """Disconnect all clients and give up the port."""
+        super().close()
+        if self._kernel is not None:
+            self._kernel.close()
 
     @property
     def open_questions(self) -> list[Question]:

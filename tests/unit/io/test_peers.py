@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import resource
@@ -12,7 +13,15 @@ from collections.abc import Iterator
 import pytest
 
 from hvd_elastic_ext.io import peers
-from hvd_elastic_ext.io.peers import OwnerLookup, is_trusted, owner, owner_by_netlink, owner_by_proc, owner_lookup
+from hvd_elastic_ext.io.peers import (
+    KernelLookup,
+    OwnerLookup,
+    is_trusted,
+    owner,
+    owner_by_netlink,
+    owner_by_proc,
+    owner_lookup,
+)
 
 RESET = struct.pack("ii", 1, 0)
 
@@ -65,6 +74,41 @@ def test_who_has_hung_up_is_nobody(pair: tuple[socket.socket, socket.socket], lo
         came.close()
     assert owner(accepted, lookup) is None
     assert not is_trusted(None)
+
+
+def test_one_connection_to_the_kernel_answers_about_many_and_an_answer_that_was_left_is_not_taken_for_another(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    accepted = pair[1]
+    with contextlib.closing(KernelLookup()) as lookup:
+        nobody = ("127.0.0.1", 1)
+        assert lookup(nobody, accepted.getsockname()) is None
+        used = lookup._kernel
+        assert used is not None
+        with unread(lookup):
+            lookup(nobody, accepted.getsockname())
+        assert owner(accepted, lookup) == os.geteuid()
+        assert lookup._kernel is used
+    assert lookup._kernel is None
+
+
+@contextlib.contextmanager
+def unread(lookup: KernelLookup) -> Iterator[None]:
+    """The question is asked, and then this process fails to read the answer."""
+    kernel = lookup._kernel
+
+    class Deaf:
+        def sendto(self, data: bytes, to: tuple[int, int]) -> int:
+            assert kernel is not None
+            return kernel.sendto(data, to)
+
+        def recv(self, size: int) -> bytes:
+            raise OSError(errno.ENOBUFS, "no buffer")
+
+    lookup._kernel = Deaf()  # type: ignore[assignment]
+    with contextlib.suppress(OSError):
+        yield
+    lookup._kernel = kernel
 
 
 def test_who_hangs_up_while_the_kernel_is_asked_is_nobody(
