@@ -258,21 +258,22 @@ class Calls:
     def row(self) -> Row:
         """This rank's row of a meeting."""
         self.settle()
-        past = call_results.count(self._past)
+        past, length = call_results.count(self._past), call_results.length(self._past)
         if not self.running:
             return Row(0, past)
         left = self._left or self._uncompared
         if self._differs == self.number - 1:
-            return Row(self.number, past, REFUSED)
+            return Row(self.number, past, REFUSED, bytes=length)
         if left is None or left.call != self.number - 1:
-            return Row(self.number, past)
+            return Row(self.number, past, bytes=length)
         recorded = 0 if self._recorded is None else self._recorded.digest
         known = self._known_digest() if recorded and past and self.number == 1 else 0
         generators, others = map(left.digest_of, (result.TORCHS, result.OTHERS))
-        return Row(self.number, past, left.digest, generators, others, recorded, known, self._begun)
+        return Row(self.number, past, left.digest, generators, others, recorded, known, self._begun, length)
 
-    def met(self, rows: Sequence[Row], comms: Comms) -> bool:
-        """Do what follows from the rows of all ranks. Return whether they have to meet again.
+    def met(self, rows: Sequence[Row], comms: Comms) -> Callable[[], None] | None:
+        """Do what follows from the rows of all ranks. Return what to call when their State has been sent: it takes the
+        past of another rank, which is on its way beside that. None: they have to meet again.
 
         Raises :class:`CallOver` if this rank's call is over, and :class:`StateError` if it should be, but its result is
         kept nowhere.
@@ -282,14 +283,19 @@ class Calls:
         if comms.rank() in meeting.amends:
             self._amend(unequal=meeting.unequal, tells=comms.rank() == min(meeting.amends))
         self._keep(meeting, comms)
-        if meeting.sender is not None:
-            self.settle()
-            self._exchange(meeting, comms)
-        if first and call_results.count(self._past):  # who comes later gets it before its first call
-            with contextlib.suppress(ValueError):
-                self._say("result", call=0, bytes=call_results.entries(self._past)[0].bytes, kept=True)
+        received = self._begin_exchange(meeting, rows, comms)
+
+        def end() -> None:
+            received()
+            if first and call_results.count(self._past):  # who comes later gets it before its first call
+                with contextlib.suppress(ValueError):
+                    self._say("result", call=0, bytes=call_results.entries(self._past)[0].bytes, kept=True)
+
         if self._left is None:
             self._recorded = None
+        if meeting.sender is not None and not meeting.over:
+            return end
+        end()
         if comms.rank() in meeting.over:
             self.settle()
             if call_results.count(self._past) <= self.number:
@@ -300,7 +306,7 @@ class Calls:
                 )
             self._over = "all" if len(meeting.over) == comms.size() else "some"
             raise CallOver
-        return bool(meeting.over)
+        return None if meeting.over else lambda: None
 
     def lost_world(self) -> None:
         """Add the result of the last call to the past, as it is on this rank, since its world was lost before the ranks
@@ -496,24 +502,35 @@ class Calls:
                 call,
             )
 
-    def _exchange(self, found: Meeting, comms: Comms) -> None:
-        """Send the past from one rank to those that lack results."""
-        sends = comms.rank() == found.sender
-        size = torch.zeros(2, dtype=torch.int64)
-        if sends:
-            size[0], size[1] = call_results.count(self._past), call_results.length(self._past)
-        comms.sum(size, name="past.size")
-        count, length = size.tolist()
+    def _begin_exchange(self, found: Meeting, rows: Sequence[Row], comms: Comms) -> Callable[[], None]:
+        """Begin to send the past from one rank to those that lack results, if any do. Return a function that waits for
+        it."""
+        root = found.sender
+        if root is None:
+            return lambda: None
+        self.settle()
+        count, length = rows[root].past, rows[root].bytes
+        if root in found.keeps or root in found.amends:  # it has changed since
+            size = torch.zeros(2, dtype=torch.int64)
+            if comms.rank() == root:
+                size[0], size[1] = call_results.count(self._past), call_results.length(self._past)
+            comms.sum(size, name="past.size")
+            count, length = size.tolist()
         data = torch.empty(length, dtype=torch.uint8)
-        if sends:
+        if comms.rank() == root:
             at = 0
             for piece in call_results.body(self._past):
                 data[at : at + len(piece)] = torch.frombuffer(bytearray(piece), dtype=torch.uint8)
                 at += len(piece)
-        comms.broadcast(data, root=found.sender or 0, name="past")
-        if comms.rank() in found.receives:
-            call_results.replace(self._past, [data.numpy().tobytes()], count)
-            self._say("result", call=count - 1, bytes=length, kept=True)
+        arrived = comms.start_broadcast(data, root=root, name="past")
+
+        def receive() -> None:
+            arrived()
+            if comms.rank() in found.receives:
+                call_results.replace(self._past, [data.numpy().tobytes()], count)
+                self._say("result", call=count - 1, bytes=length, kept=True)
+
+        return receive
 
     def _is_ours(self) -> bool:
         """Whether this program has left the newest result."""

@@ -38,6 +38,8 @@ class Row(NamedTuple):
     """In call 1, that digest in the past."""
     begun: int = 0
     """The digest of torch's random generators when this call began."""
+    bytes: int = 0
+    """Bytes of the results that it has."""
 
 
 @dataclass(frozen=True, slots=True)

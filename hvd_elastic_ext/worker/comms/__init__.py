@@ -8,7 +8,7 @@ Never here: knowledge of the data; unpickling of anything that a peer sends.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol
 
@@ -58,6 +58,14 @@ class Comms(Protocol):
         ``data`` is a flat, contiguous uint8 tensor in host memory (mapped memory too), of the same length on all ranks;
         several GB are fine.
         """
+
+    def start_broadcast(self, data: Tensor, *, root: int, name: str) -> Callable[[], object]:
+        """Begin :meth:`broadcast`, and return a function that waits for it: another operation may begin meanwhile.
+
+        A library whose operations block waits here.
+        """
+        self.broadcast(data, root=root, name=name)
+        return lambda: None
 
     def sum(self, data: Tensor, *, name: str) -> None:
         """Overwrite ``data`` with the sum over all ranks, in place; any numeric type, the same shape on all ranks."""

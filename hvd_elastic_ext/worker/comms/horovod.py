@@ -55,13 +55,18 @@ class HorovodComms(OfHorovod):
 
         Raises :class:`UsageError` for anything but a flat, contiguous uint8 tensor in host memory.
         """
+        self.start_broadcast(data, root=root, name=name)()
+
+    def start_broadcast(self, data: Tensor, *, root: int, name: str) -> Callable[[], object]:
+        """The pieces are on their way together, which takes less time than one after the other."""
         parts = list(pieces(data, _PIECE))
         if self.size() == 1:
-            return
-        for index, piece in enumerate(parts):
-            handle = mpi_ops.broadcast_async_(piece, root, f"{_PREFIX}.{name}.{index}")
-            _own_operations[0] += 1
-            mpi_ops.synchronize(handle)
+            return lambda: None
+        handles = [
+            mpi_ops.broadcast_async_(piece, root, f"{_PREFIX}.{name}.{index}") for index, piece in enumerate(parts)
+        ]
+        _own_operations[0] += len(handles)
+        return lambda: [mpi_ops.synchronize(handle) for handle in handles]
 
     def sum(self, data: Tensor, *, name: str) -> None:
         """Over Horovod; blocks until all ranks call it. Without NCCL a CUDA tensor goes through host memory.

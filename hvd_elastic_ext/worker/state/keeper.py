@@ -511,7 +511,8 @@ class Keeper:
             row=Row(0, 0) if self._calls is None else self._calls.row(),
             replay=self._recorder is not None,
         )  # fmt: skip
-        if self._calls is not None and self._meet(self._calls, candidates):
+        arrived = self._meet(self._calls, candidates)
+        if arrived is None:
             self.sync()
             return
         started = any(candidate.lineage for candidate in candidates)
@@ -523,6 +524,7 @@ class Keeper:
         if self._recorder is not None and candidates[self._comms.rank()].identity != candidates[election.root].identity:
             self._recorder.forget()  # its notes are about steps after an older commit
         self._follow(election, candidates)
+        arrived()
         self._by_hand = False
         if self._rounds is not None:
             self._rounds.over = False
@@ -875,11 +877,13 @@ class Keeper:
             self._begin()
         self._prepare()
 
-    def _meet(self, calls: Calls, candidates: list[Candidate]) -> bool:
-        """Meet the other ranks' calls. Return whether to sync again."""
-        again = calls.met([candidate.row for candidate in candidates], self._comms)
+    def _meet(self, calls: Calls | None, candidates: list[Candidate]) -> Callable[[], None] | None:
+        """Meet the other ranks' calls. Return what to call after the sync; None if the ranks have to sync again."""
+        if calls is None:
+            return lambda: None
+        arrived = calls.met([candidate.row for candidate in candidates], self._comms)
         self._end_kept(calls)
-        return again
+        return arrived
 
     def _lost_world(self) -> None:
         if self._calls is not None:

@@ -66,13 +66,14 @@ class Candidate(NamedTuple):
     in_call: int = 0
     """The call that the rank is in, 0 outside of any."""
     past: int = 0
-    """This and the next six: as in :class:`~hvd_elastic_ext.worker.calls.meeting.Row`."""
+    """This and the next seven: as in :class:`~hvd_elastic_ext.worker.calls.meeting.Row`."""
     left: int = 0
     generators: int = 0
     begun: int = 0
     others: int = 0
     collectives: int = 0
     known: int = 0
+    past_bytes: int = 0
     replay: int = 0
     """Whether it notes its steps, under ``run --replay``."""
 
@@ -93,8 +94,9 @@ class Candidate(NamedTuple):
     def row(self) -> Row:
         """What its rank says about its training calls."""
         return Row(
-            self.in_call, self.past, self.left, self.generators, self.others, self.collectives, self.known, self.begun
-        )
+            self.in_call, self.past, self.left, self.generators, self.others, self.collectives, self.known, self.begun,
+            self.past_bytes,
+        )  # fmt: skip
 
 
 class Election(NamedTuple):
@@ -174,7 +176,7 @@ def candidates(
     table = torch.zeros(comms.size(), len(Candidate._fields), dtype=torch.int64)
     mine = _candidate(buffer, entered, by_hand=by_hand)._replace(
         imported=imported, in_call=row.call, past=row.past, left=row.left, generators=row.generators, others=row.others,
-        collectives=row.collectives, known=row.known, begun=row.begun, replay=replay,
+        collectives=row.collectives, known=row.known, begun=row.begun, past_bytes=row.bytes, replay=replay,
     )  # fmt: skip
     table[comms.rank()] = torch.tensor(mine, dtype=torch.int64)
     comms.sum(table, name="election")

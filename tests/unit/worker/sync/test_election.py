@@ -74,7 +74,7 @@ CANDIDATES = st.builds(
     firm_digest=st.integers(0, 1),
     proposal=st.integers(1, 2**62), entered=st.integers(3, 6), imported=st.just(0),
     call=SMALL, in_call=SMALL, past=SMALL, left=DIGESTS, generators=DIGESTS, others=DIGESTS,
-    collectives=DIGESTS, known=DIGESTS, begun=DIGESTS, replay=st.integers(0, 1),
+    collectives=DIGESTS, known=DIGESTS, begun=DIGESTS, past_bytes=SMALL, replay=st.integers(0, 1),
 )  # fmt: skip
 WORLDS = st.lists(CANDIDATES, min_size=1, max_size=6) | CANDIDATES.flatmap(
     lambda one: st.lists(st.just(one) | st.builds(lambda digest: one._replace(loose_digest=digest), SMALL), min_size=1)
