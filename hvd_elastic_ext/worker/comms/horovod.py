@@ -209,12 +209,17 @@ def fence_horovod() -> Fence:
     fence, pins = HOROVOD_FENCE, PinnedLibrary(mpi_ops.mpi_lib)
     join = fence.tracking(hvd.init)
 
+    def choose_wait() -> None:
+        pins.asleep = bool(hvd.is_initialized()) and share_cores(hvd.local_size())
+
+    choose_wait()  # a script may import this after it has joined its world
+
     @functools.wraps(join)
     def watched(*args: Any, **options: Any) -> Any:
         if not hvd.is_initialized():
             pins.forget()
         joined = join(*args, **options)
-        pins.asleep = share_cores(hvd.local_size())
+        choose_wait()
         return joined
 
     leave = hvd.shutdown

@@ -176,6 +176,24 @@ def test_hvd_init_and_shutdown_are_wrapped_wherever_they_are_looked_up(monkeypat
     waits.assert_called_once_with()
 
 
+@pytest.mark.parametrize("ranks", [1, 1 << 20])
+def test_ranks_that_share_cores_wait_asleep_also_if_their_world_formed_before_ours_was_imported(
+    ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hvd_elastic_ext.worker.comms.horovod import fence_horovod, hvd, mpi_ops
+
+    wraps = [(hvd, "init"), (hvd.elastic, "init"), (hvd, "shutdown"), (hvd.elastic, "shutdown")]
+    for owner, name in wraps:
+        monkeypatch.setattr(owner, name, inspect.unwrap(getattr(owner, name)))
+    for kind in (hvd.optimizer._DistributedOptimizer, hvd.optimizer._DistributedAdasumOptimizer):
+        monkeypatch.setattr(kind, "__init__", kind.__init__)
+    monkeypatch.setattr(mpi_ops, "mpi_lib", MagicMock())
+    monkeypatch.setattr(hvd, "is_initialized", lambda: True)
+    monkeypatch.setattr(hvd, "local_size", lambda: ranks)
+    fence_horovod()
+    assert mpi_ops.mpi_lib.asleep is (ranks > 1)
+
+
 def test_horovods_own_wrapping_refuses_a_wrapped_optimizer_in_one_line() -> None:
     import torch
     from horovod.torch import optimizer as horovods  # what a script that has imported it before ours has
