@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,16 @@ Indices = NDArray[np.int64]
 Key = tuple[int, int]
 """The epoch, and which pass through it without ``set_epoch``."""
 _NONE: Indices = np.empty(0, dtype=np.int64)
+COLUMNS: Final = 4
+"""Of what ranks tell each other of a sample: its epoch, the pass if that counts, the sample, whether it is averaged."""
+
+
+def rows_of(key: Key, samples: Indices, *, averaged: bool) -> Indices:
+    """What to tell the other ranks of these samples."""
+    rows = np.empty((len(samples), COLUMNS), dtype=np.int64)
+    rows[:] = (*key, 0, averaged)
+    rows[:, 2] = samples
+    return rows
 
 
 def consumed(pool: Indices, counts: Sequence[int]) -> tuple[int, Indices]:
@@ -28,6 +39,28 @@ def consumed(pool: Indices, counts: Sequence[int]) -> tuple[int, Indices]:
     size, least = len(counts), min(counts)
     beyond = [pool[rank::size][least:count] for rank, count in enumerate(counts)]
     return min(least * size, len(pool)), np.concatenate(beyond)
+
+
+class Reached(NamedTuple):
+    """How far a rank is."""
+
+    key: Key
+    at_end: bool
+    """Whether it has taken of its part what it can, as far as it knows: a loader may leave out less than a batch."""
+    empty: bool
+    """Whether nothing of its part is left."""
+    whole: bool
+    """Whether it knows that loaders leave out nothing."""
+
+
+def stays(mine: Reached, others: Sequence[Reached]) -> bool:
+    """Return whether a rank stays at an average, since it has come to the end of its epoch, and another one has not."""
+    whole = any(rank.whole for rank in (mine, *others))
+
+    def is_over(rank: Reached) -> bool:
+        return rank.key > mine.key or (rank.key == mine.key and (rank.empty if whole else rank.at_end))
+
+    return is_over(mine) and not all(map(is_over, others))
 
 
 @dataclass(slots=True)
@@ -82,6 +115,8 @@ class Round:
     """What this rank has taken of earlier deals since the last average, by epoch."""
     held: Mapping[int, Indices] = field(default_factory=dict)
     """What the ranks of this world had taken and not averaged when it began, by epoch."""
+    known: dict[Key, Indices] = field(default_factory=dict)
+    """What is averaged of epochs that this rank has not come to."""
     keys: Sequence[Key] = ()
     """Where the ranks of this world were when it began; empty if nobody has told."""
     samples: int = 0
@@ -101,7 +136,7 @@ class Round:
 
     def forget(self) -> None:
         """Note that the sampler's progress is that of an average, and nothing was taken since."""
-        self.deal, self.held = None, {}
+        self.deal, self.held, self.known = None, {}, {}
         self.go_back()
 
     def go_back(self) -> None:
@@ -117,15 +152,31 @@ class Round:
         return [other for other in range(size) if self.keys[other] <= key]
 
     def rows(self) -> Indices:
-        """What this rank has taken and not averaged: rows of epoch and sample."""
-        parts = [
-            np.stack([np.full(len(taken), epoch), taken], axis=1) for epoch in self.mine for taken in self.mine[epoch]
-        ]
-        return np.concatenate(parts).astype(np.int64) if parts else np.empty((0, 2), dtype=np.int64)
+        """What this rank has taken and not averaged, and what it knows to be averaged of later epochs: rows of
+        :data:`COLUMNS` numbers.
+        """
+        parts = [rows_of((epoch, 0), taken, averaged=False) for epoch in self.mine for taken in self.mine[epoch]]
+        parts += [rows_of(key, samples, averaged=True) for key, samples in self.known.items()]
+        return np.concatenate([np.empty((0, COLUMNS), dtype=np.int64), *parts])
 
-    def hold(self, rows: Indices) -> None:
-        """Leave out of the next deals what the ranks of a world have taken: the :meth:`rows` of all of them."""
-        self.held = {int(epoch): np.unique(rows[rows[:, 0] == epoch, 1]) for epoch in np.unique(rows[:, 0])}
+    def learn(self, rows: Indices, *, key: Key) -> Indices:
+        """Take in the :meth:`rows` of all ranks of a world: leave out of the next deals what they have taken. Return
+        what is averaged of the epoch ``key``, as far as they tell.
+        """
+        taken, averaged = rows[rows[:, 3] == 0], rows[rows[:, 3] == 1]
+        self.held = {int(epoch): np.unique(taken[taken[:, 0] == epoch, 2]) for epoch in np.unique(taken[:, 0])}
+        told = {
+            (epoch, past): np.unique(averaged[(averaged[:, :2] == (epoch, past)).all(axis=1), 2])
+            for epoch, past in np.unique(averaged[:, :2], axis=0).tolist()
+        }
+        self.known = {each: samples for each, samples in told.items() if each > key}
+        return told.get(key, _NONE)
+
+    def come_to(self, key: Key) -> set[int]:
+        """Note that this rank begins the epoch ``key``. Return what is averaged of it already."""
+        known = self.known.get(key, _NONE)
+        self.known = {each: samples for each, samples in self.known.items() if each > key}
+        return set(known.tolist())
 
     def held_of(self, epoch: int) -> Indices:
         """What is left out of deals of ``epoch``."""

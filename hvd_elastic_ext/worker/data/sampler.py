@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.comms import current_world
-from hvd_elastic_ext.worker.data.rounds import Deal, Key, Round
+from hvd_elastic_ext.worker.data.rounds import Deal, Key, Reached, Round, rows_of
 from hvd_elastic_ext.worker.data.shares import MeasuredShares
 from hvd_elastic_ext.worker.stock import ElasticSampler as StockSampler
 
@@ -166,6 +167,7 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
             if self.round is not None:
                 self.round.fold()
                 self.round.passes = 0
+                self.processed_indices = self.round.come_to(self.key)
         self.assign()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
@@ -268,6 +270,8 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
             if self.round is not None:
                 self.round.fold()
                 self.round.passes += 1
+                if known := self.round.come_to(self.key):
+                    self.processed_indices, self._order = known, None
             self.assign()
             self._warn()
 
@@ -359,10 +363,23 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         return deal is not None and deal.left < (1 if self._whole else max(1, self._batch))
 
     @property
+    def reached(self) -> Reached:
+        """How far this rank is."""
+        empty = self.round is not None and self.round.deal is not None and self.round.deal.left == 0
+        return Reached(self.key, self.at_end, empty, self._whole)
+
+    @property
     def used_up(self) -> bool:
         """Whether it has come to that end since the last average."""
         deal = None if self.round is None else self.round.deal
         return deal is not None and deal.taken > deal.settled and self.at_end
+
+    @property
+    def passes_by(self) -> bool:
+        """Whether nothing is left for this rank in a new world, since others have trained with the rest of the epoch,
+        and that is not averaged. It would go on to the next epoch, and if they are lost, nobody trains with the rest.
+        """
+        return self.round is not None and self.at_end and len(self.round.held_of(self.epoch)) > 0
 
     @property
     def contributed(self) -> int:
@@ -393,15 +410,40 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
             deal.averaged = deal.taken
             round_.mine, round_.held = {}, {}
 
-    def enter_world(self, rows: Indices, keys: Sequence[Key], *, whole: bool) -> None:
-        """Deal the rest of the epoch to the ranks of a new world.
+    @property
+    def consumed(self) -> Indices:
+        """The samples of the present pass that are part of an average, as far as this rank knows."""
+        return np.append(sorted(self.processed_indices), self.order()[: self._consumed]).astype(np.int64)
 
-        ``rows``: what these have taken and not averaged, as in :meth:`Round.rows`. ``keys``: where they are. ``whole``:
-        whether one of them knows that loaders leave out nothing.
+    @property
+    def digest(self) -> int:
+        """Equal on ranks that know the same of the present pass to be part of an average."""
+        told = repr((self.key, self._consumed, sorted(self.processed_indices))).encode()
+        return int.from_bytes(hashlib.blake2b(told, digest_size=7).digest(), "little")
+
+    def rows(self, *, alike: bool) -> Indices:
+        """What the ranks of a new world must know from this one, as in :meth:`Round.rows`.
+
+        ``alike``: whether all have the same :attr:`digest`. Else one has come to an epoch before the others, at whose
+        average they did not learn what it was: this contains what is averaged, too.
         """
         assert self.round is not None
         self.round.fold()
-        self.round.hold(rows)
+        if alike:
+            return self.round.rows()
+        return np.concatenate([self.round.rows(), rows_of(self.key, self.consumed, averaged=True)])
+
+    def enter_world(self, rows: Indices, keys: Sequence[Key], *, alike: bool, whole: bool) -> None:
+        """Deal the rest of the epoch to the ranks of a new world.
+
+        ``rows``: the :meth:`rows` of all. ``keys``: where they are. ``whole``: whether one of them knows that loaders
+        leave out nothing.
+        """
+        assert self.round is not None
+        self.round.fold()
+        averaged = self.round.learn(rows, key=self.key)
+        if not alike:
+            self.processed_indices, self.processed_num, self._order = set(averaged.tolist()), 0, None
         self.round.keys, self._whole = tuple(keys), whole
         self._looped = self._run_out = False  # the loop of the earlier world did not end
         self.assign()

@@ -526,14 +526,17 @@ class Keeper:
         self._follow(election, candidates)
         arrived()
         self._by_hand = False
+        averages = False
         if self._rounds is not None:
             self._rounds.over = False
-            self._rounds.enter()
+            averages = self._rounds.enter()
         if self._settings.verify:
             self._verify(election)
         self._enter_recorder(candidates, root=election.root)
         self._stopping.enter()
         self._synced(election, candidates)
+        if averages and self._rounds is not None:
+            self._average(self._rounds, stop=False)
 
     def _enter_recorder(self, candidates: Sequence[Candidate], *, root: int) -> None:
         """Agree on what is to be done again, if all ranks note their steps."""

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-import numpy as np
 import torch
 
 from hvd_elastic_ext.worker.comms import Comms
+from hvd_elastic_ext.worker.data.rounds import COLUMNS, Reached, stays
 from hvd_elastic_ext.worker.optim.local_sgd import Averager, shares_of
 from hvd_elastic_ext.worker.optim.step_waits import waiting
 from hvd_elastic_ext.worker.parts.averaged import AveragingPart
@@ -41,8 +41,11 @@ log = logging.getLogger(__name__)
 
 _COLUMNS: Final = 5
 """Of a rank in the table: samples, steps, the step, whether to stop, whether it has finished. For each sampler follow
-its epoch and pass, what was taken, and whether that is the whole part."""
-_OF_SAMPLER: Final = 4
+its epoch and pass, what was taken, and how far that is (:class:`Reached`)."""
+_OF_SAMPLER: Final = 6
+_ENTERING: Final = 6
+"""Of a sampler in the table of a new world: how much it has to tell if all ranks know the same, and if not; what it
+knows; its epoch and pass, and whether loaders leave out nothing."""
 
 
 class Rounds:
@@ -125,48 +128,52 @@ class Rounds:
         with waiting():
             row = [sum(sampler.contributed for sampler in samplers), self._steps, step, int(stop), int(finished)]
             for sampler in samplers:
-                row += [*sampler.key, sampler.taken, int(sampler.at_end)]
+                reached = sampler.reached
+                row += [*reached.key, sampler.taken, *map(int, reached[1:])]
             table = self._told(row, name="round")
             samples, steps, done, stops, ends = table[:, :_COLUMNS].T.tolist()
             weights = samples if any(samples) else steps
             if any(steps):
                 share = shares_of(weights)[self._comms.rank()]
                 self._averager.apply(self._averager.collect(self._comms, share=share))
-        behind = set[str]()
+        stay = set[str]()
         for place, (name, sampler) in enumerate(named.items()):
-            epochs, passes, taken, ended = table[:, _COLUMNS + _OF_SAMPLER * place :][:, :_OF_SAMPLER].T.tolist()
-            keys = list(zip(epochs, passes, strict=True))
-            reached = zip(keys, ended, ends, strict=True)
-            if not all(gone or (key, bool(end)) >= (sampler.key, True) for key, end, gone in reached):
-                behind.add(name)
+            told = table[:, _COLUMNS + _OF_SAMPLER * place :][:, :_OF_SAMPLER].tolist()
+            ranks = [Reached((epoch, past), *map(bool, rest)) for epoch, past, _, *rest in told]
+            keys, taken = [rank.key for rank in ranks], [row[2] for row in told]
+            if stays(sampler.reached, [rank for rank, gone in zip(ranks, ends, strict=True) if not gone]):
+                stay.add(name)
             sampler.averaged(keys, taken)
         self._place = self._steps = 0
-        self._waits = at_end & behind
+        self._waits = at_end & stay
         return Average(max(done), any(stops), all(ends), tuple(weights))
 
-    def enter(self) -> None:
-        """Note a new world, in which all ranks call this: what they have taken of the samples is dealt to nobody."""
+    def enter(self) -> bool:
+        """Note a new world, in which all ranks call this: what they have taken of the samples is dealt to nobody.
+
+        Return whether they must average before they train.
+        """
         self._waits = frozenset()
         samplers = self._part.samplers()
-        mine = {name: np.empty((0, 2), dtype=np.int64) for name in samplers}
-        for name, sampler in samplers.items():
-            assert sampler.round is not None
-            sampler.round.fold()
-            mine[name] = sampler.round.rows()
         row = [self._place]
-        for name, sampler in samplers.items():
-            row += [len(mine[name]), *sampler.key, int(sampler.whole)]
+        for sampler in samplers.values():
+            lengths = [len(sampler.rows(alike=alike)) for alike in (True, False)]
+            row += [*lengths, sampler.digest, *sampler.key, int(sampler.whole)]
         table = self._told(row, name="round.entered")
         if not self._steps:  # it comes to the next average with the others, and not a round of its own later
             self._place = int(table[:, 0].max())
         for place, (name, sampler) in enumerate(samplers.items()):
-            counts, epochs, passes, whole = table[:, 1 + _OF_SAMPLER * place :][:, :_OF_SAMPLER].T.tolist()
-            rows = torch.zeros(sum(counts), 2, dtype=torch.int64)
+            known, unknown, digests, *keyed, whole = table[:, 1 + _ENTERING * place :][:, :_ENTERING].T.tolist()
+            alike, keys = len(set(digests)) == 1, list(zip(*keyed, strict=True))
+            counts, mine = known if alike else unknown, sampler.rows(alike=alike)
+            rows = torch.zeros(sum(counts), COLUMNS, dtype=torch.int64)
             before = sum(counts[: self._comms.rank()])
-            rows[before : before + len(mine[name])] = torch.from_numpy(mine[name])
+            rows[before : before + len(mine)] = torch.from_numpy(mine)
             if len(rows):
                 self._comms.sum(rows, name=f"round.taken.{name}")
-            sampler.enter_world(rows.numpy(), list(zip(epochs, passes, strict=True)), whole=any(whole))
+            sampler.enter_world(rows.numpy(), keys, alike=alike, whole=any(whole))
+        passes_by = any(sampler.passes_by for sampler in samplers.values())
+        return bool(samplers) and self._comms.max(int(passes_by), name="round.passes_by") > 0
 
     def _told(self, row: list[int], *, name: str) -> torch.Tensor:
         """Tell the other ranks ``row``, and return the rows of all."""
