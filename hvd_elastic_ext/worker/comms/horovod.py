@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, cast
 
 import torch
@@ -58,7 +58,7 @@ class HorovodComms(OfHorovod):
         self.start_broadcast(data, root=root, name=name)()
 
     def start_broadcast(self, data: Tensor, *, root: int, name: str) -> Callable[[], object]:
-        """The pieces are on their way together, which takes less time than one after the other."""
+        """As :meth:`broadcast`. All pieces begin at once, so that none waits until the one before has ended."""
         parts = list(pieces(data, _PIECE))
         if self.size() == 1:
             return lambda: None
@@ -66,7 +66,12 @@ class HorovodComms(OfHorovod):
             mpi_ops.broadcast_async_(piece, root, f"{_PREFIX}.{name}.{index}") for index, piece in enumerate(parts)
         ]
         _own_operations[0] += len(handles)
-        return lambda: [mpi_ops.synchronize(handle) for handle in handles]
+
+        def wait() -> None:
+            for handle in handles:
+                _synchronize(handle)
+
+        return wait
 
     def sum(self, data: Tensor, *, name: str) -> None:
         """Over Horovod; blocks until all ranks call it. Without NCCL a CUDA tensor goes through host memory.
@@ -78,7 +83,7 @@ class HorovodComms(OfHorovod):
             return
         handle = mpi_ops.allreduce_async_(carried, op=hvd.Sum, name=f"{_PREFIX}.{name}")
         _own_operations[0] += 1
-        mpi_ops.synchronize(handle)
+        _synchronize(handle)
         copy_back(carried, data)
 
     def start_max(self, number: int, *, name: str) -> Pending:
@@ -103,6 +108,13 @@ class HorovodComms(OfHorovod):
         if in_torch is None or not isinstance(library, PinnedLibrary) or "mpi4py.MPI" in sys.modules:
             return None
         return in_torch + library.operations - _own_operations[0]
+
+
+def _synchronize(handle: int) -> None:
+    """Wait for an operation that belongs to no step."""
+    library = mpi_ops.mpi_lib
+    with library.sleeping() if isinstance(library, PinnedLibrary) else nullcontext():
+        mpi_ops.synchronize(handle)
 
 
 class _PendingMax:

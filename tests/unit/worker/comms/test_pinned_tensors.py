@@ -166,6 +166,18 @@ def test_where_each_rank_has_a_core_horovod_waits_by_itself(pinned, library):
     assert pinned.horovod_torch_wait_and_clear(1) == "waited for 1"
 
 
+def test_our_own_operations_are_waited_for_asleep_although_each_rank_has_a_core(monkeypatch, pinned, library):
+    from hvd_elastic_ext.worker.comms import horovod
+
+    looks = iter([False, True])
+    library.horovod_torch_poll = lambda handle: next(looks)
+    monkeypatch.setattr(horovod.mpi_ops, "mpi_lib", pinned)
+    monkeypatch.setattr(horovod.mpi_ops, "synchronize", pinned.horovod_torch_wait_and_clear)
+    horovod._synchronize(1)
+    assert next(looks, None) is None
+    assert not pinned.asleep, "the script's are not"
+
+
 @pytest.mark.parametrize(
     ("limit", "ranks", "shared"),
     [("150000 100000", 2, True), ("150000 100000", 1, False), ("max 100000", None, False), ("", None, False)],
