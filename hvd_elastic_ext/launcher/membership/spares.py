@@ -292,10 +292,15 @@ Usable = Sequence[tuple[Host, Sequence[int]]]
 
 
 def offers(job: JobState, usable: Usable) -> Usable:
-    """Each host's seats that a world may have: its ``usable`` slots, or spares in place of some of them."""
-    if not (job.in_place and job.options.spares.asked_for):
+    """Each host's seats that a world may have: its ``usable`` slots, or spares in place of some of them.
+
+    Also without spares, a rank stays that was one under an earlier launcher, and none is started on its device.
+    """
+    asked_for = job.options.spares.asked_for
+    if not job.in_place or not (asked_for or any(_was_spare(job, each) for each in job.roster.workers.values())):
         return usable
-    return [(host, offered(each)) for (host, _), each in zip(usable, _with_exchanges(job, usable), strict=True)]
+    seats = _with_exchanges(job, usable) if asked_for else _host_seats(job, usable)
+    return [(host, offered(each)) for (host, _), each in zip(usable, seats, strict=True)]
 
 
 def end_misplaced(job: JobState) -> None:
@@ -307,6 +312,10 @@ def end_misplaced(job: JobState) -> None:
         waits = worker.stage is not Stage.LIVE and worker.leaving is None and worker.killed is None
         if waits and _is_misplaced(job, worker) and worker.life not in members and not worker.done:
             orders.remove(job, worker, "its host has another number of slots now")
+
+
+def _was_spare(job: JobState, worker: Worker) -> bool:
+    return worker.seat.slot >= worker.host.slots or _is_misplaced(job, worker)
 
 
 def _is_misplaced(job: JobState, worker: Worker) -> bool:

@@ -151,6 +151,25 @@ def test_the_next_launcher_knows_for_which_slot_a_spare_stands() -> None:
     assert cluster.own_device("a", 2) == "y"
 
 
+@pytest.mark.parametrize(("slots", "seats"), [(2, {1, 2}), (4, {1, 2, 3})])
+def test_the_next_launcher_starts_none_on_the_device_of_a_rank_that_was_a_spare_also_if_it_has_none(
+    slots: int, seats: set[int]
+) -> None:
+    """Defect: it replaced the rank, or, where the host has more slots now, started another one beside it."""
+    options = JobOptions(WorldLimits(start=2, settle_s=0.1), names_devices=True)
+    cluster = WithDevices(options, devices="w,x,y,z")
+    cluster.driver.tell(Expected((Host("a", 2),), cluster.clock.mono() + 10.0))
+    agent = cluster.new_agent("a")
+    running = {"life": 4, "state": "running", "generation": 7}
+    agent.processes = {slot: Process(agent, slot, 4, 0, "training", 7) for slot in (1, 2)}
+    found = {"1": {**running, "note": "1"}, "2": {**running, "note": "0/0"}}
+    cluster.driver.tell(AgentJoined("a", {"facts": {}, "seats": found}))
+    cluster.hosts(a=slots)
+    cluster.run(60.0)
+    assert ("a", 0) not in cluster.started
+    assert {seat.slot for seat in cluster.driver.job.roster.workers} == seats
+
+
 def test_for_which_slot_a_spare_of_an_earlier_version_stands_is_unknown_as_its_note_does_not_say() -> None:
     """Its host has another number of slots meanwhile. It noted the local rank alone: "0", also in seat 2."""
     cluster = WithDevices(JobOptions(WorldLimits(start=2, settle_s=0.1), names_devices=True), devices="w,x,y")
