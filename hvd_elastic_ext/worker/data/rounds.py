@@ -8,7 +8,7 @@ it, so the next deal leaves it out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -20,14 +20,46 @@ Key = tuple[int, int]
 """The epoch, and which pass through it without ``set_epoch``."""
 _NONE: Indices = np.empty(0, dtype=np.int64)
 COLUMNS: Final = 4
-"""Of what ranks tell each other of a sample: its epoch, the pass if that counts, the sample, whether it is averaged."""
+"""Of what ranks tell each other: the epoch, the pass, a number, and what that is."""
+_TAKEN, _BESIDES, _NUMBER = range(3)
+"""A sample that is not part of an average; one that is, as one of :attr:`Progress.besides`; :attr:`Progress.number`."""
 
 
-def rows_of(key: Key, samples: Indices, *, averaged: bool) -> Indices:
-    """What to tell the other ranks of these samples."""
-    rows = np.empty((len(samples), COLUMNS), dtype=np.int64)
-    rows[:] = (*key, 0, averaged)
-    rows[:, 2] = samples
+class Progress(NamedTuple):
+    """What is averaged of an epoch: ``besides``, and the first ``number`` samples of its order without these."""
+
+    number: int
+    besides: tuple[int, ...]
+    """Sorted."""
+
+    def mask(self, order: Indices) -> NDArray[np.bool_]:
+        """Which samples of the whole epoch's ``order`` that are."""
+        rest = np.flatnonzero(~np.isin(order, self.besides))
+        mask = np.ones(len(order), dtype=np.bool_)
+        mask[rest[self.number :]] = False
+        return mask
+
+
+def united(found: Iterable[Progress], order: Callable[[], Indices]) -> Progress:
+    """Return what is averaged as far as any rank knows: the same on all ranks that know the same. ``order``: makes the
+    whole epoch's order, if that is needed."""
+    distinct = sorted(set(found))
+    if len(distinct) == 1:
+        return distinct[0]
+    whole = order()
+    masks = [each.mask(whole) for each in distinct]
+    every = np.logical_or.reduce(masks)
+    for each, mask in zip(distinct, masks, strict=True):
+        if (mask == every).all():
+            return each  # as it is written where it is known already
+    number = int(np.argmin(every)) if not every.all() else len(whole)
+    return Progress(number, tuple(sorted(whole[number:][every[number:]].tolist())))
+
+
+def _rows_of(key: Key, numbers: Sequence[int] | Indices, kind: int) -> Indices:
+    rows = np.empty((len(numbers), COLUMNS), dtype=np.int64)
+    rows[:] = (*key, 0, kind)
+    rows[:, 2] = numbers
     return rows
 
 
@@ -115,8 +147,8 @@ class Round:
     """What this rank has taken of earlier deals since the last average, by epoch."""
     held: Mapping[int, Indices] = field(default_factory=dict)
     """What the ranks of this world had taken and not averaged when it began, by epoch."""
-    known: dict[Key, Indices] = field(default_factory=dict)
-    """What is averaged of epochs that this rank has not come to."""
+    known: dict[Key, list[Progress]] = field(default_factory=dict)
+    """What ranks knew to be averaged when this world began: of this rank's epoch and of later ones."""
     keys: Sequence[Key] = ()
     """Where the ranks of this world were when it began; empty if nobody has told."""
     samples: int = 0
@@ -135,8 +167,9 @@ class Round:
             self.mine.setdefault(deal.key[0], []).append(deal.own[deal.averaged : deal.taken])
 
     def forget(self) -> None:
-        """Note that the sampler's progress is that of an average, and nothing was taken since."""
-        self.deal, self.held, self.known = None, {}, {}
+        """Note that the sampler's progress is that of an average, and nothing was taken since. What this world's ranks
+        have told each other stands."""
+        self.deal = None
         self.go_back()
 
     def go_back(self) -> None:
@@ -151,32 +184,33 @@ class Round:
             return list(range(size))
         return [other for other in range(size) if self.keys[other] <= key]
 
-    def rows(self) -> Indices:
-        """What this rank has taken and not averaged, and what it knows to be averaged of later epochs: rows of
-        :data:`COLUMNS` numbers.
+    def rows(self, key: Key, progress: Progress) -> Indices:
+        """What the ranks of a new world must know from this one: what it has taken and not averaged, and what it knows
+        to be averaged. ``progress``: that of its own epoch, ``key``.
         """
-        parts = [rows_of((epoch, 0), taken, averaged=False) for epoch in self.mine for taken in self.mine[epoch]]
-        parts += [rows_of(key, samples, averaged=True) for key, samples in self.known.items()]
-        return np.concatenate([np.empty((0, COLUMNS), dtype=np.int64), *parts])
+        rows = [_rows_of((epoch, 0), taken, _TAKEN) for epoch in self.mine for taken in self.mine[epoch]]
+        later = [(each, one) for each, found in self.known.items() if each > key for one in found]
+        for each, one in [(key, progress), *later]:
+            rows += [_rows_of(each, [one.number], _NUMBER), _rows_of(each, one.besides, _BESIDES)]
+        return np.concatenate([np.empty((0, COLUMNS), dtype=np.int64), *rows])
 
-    def learn(self, rows: Indices, *, key: Key) -> Indices:
-        """Take in the :meth:`rows` of all ranks of a world: leave out of the next deals what they have taken. Return
-        what is averaged of the epoch ``key``, as far as they tell.
+    def learn(self, rows: Indices, *, key: Key) -> None:
+        """Take in the :meth:`rows` of all ranks of a world, one rank's after another's.
+
+        Leave out of the next deals what they have taken, and know what is averaged of the epoch ``key``, in which this
+        rank is, and of later ones.
         """
-        taken, averaged = rows[rows[:, 3] == 0], rows[rows[:, 3] == 1]
+        taken, told = rows[rows[:, 3] == _TAKEN], rows[rows[:, 3] != _TAKEN]
         self.held = {int(epoch): np.unique(taken[taken[:, 0] == epoch, 2]) for epoch in np.unique(taken[:, 0])}
-        told = {
-            (epoch, past): np.unique(averaged[(averaged[:, :2] == (epoch, past)).all(axis=1), 2])
-            for epoch, past in np.unique(averaged[:, :2], axis=0).tolist()
-        }
-        self.known = {each: samples for each, samples in told.items() if each > key}
-        return told.get(key, _NONE)
+        self.known = {}
+        for part in np.split(told, np.flatnonzero(told[:, 3] == _NUMBER)[1:]):  # each begins with its number
+            if len(part) and (each := (int(part[0, 0]), int(part[0, 1]))) >= key:
+                found = Progress(int(part[0, 2]), tuple(sorted(part[1:, 2].tolist())))
+                self.known.setdefault(each, []).append(found)
 
-    def come_to(self, key: Key) -> set[int]:
-        """Note that this rank begins the epoch ``key``. Return what is averaged of it already."""
-        known = self.known.get(key, _NONE)
-        self.known = {each: samples for each, samples in self.known.items() if each > key}
-        return set(known.tolist())
+    def averaged_of(self, key: Key, own: Progress, order: Callable[[], Indices]) -> Progress:
+        """Return what is averaged of the epoch ``key``, of which this rank itself knows ``own``."""
+        return united([own, *self.known.get(key, ())], order)
 
     def held_of(self, epoch: int) -> Indices:
         """What is left out of deals of ``epoch``."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.comms import current_world
-from hvd_elastic_ext.worker.data.rounds import Deal, Key, Reached, Round, rows_of
+from hvd_elastic_ext.worker.data.rounds import Deal, Key, Progress, Reached, Round
 from hvd_elastic_ext.worker.data.shares import MeasuredShares
 from hvd_elastic_ext.worker.stock import ElasticSampler as StockSampler
 
@@ -158,16 +157,18 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         """
         if epoch != self.epoch:
             self._remind()
+            if self.round is not None and epoch < self.epoch:
+                self.round.known = {}  # of another training
             self._run_out = False
             self.epoch = epoch
             self.processed_num = self._batch = 0
             self.processed_indices = set()
             self._order = None
-            self._again = False
+            self._again = self._looped = False
             if self.round is not None:
                 self.round.fold()
                 self.round.passes = 0
-                self.processed_indices = self.round.come_to(self.key)
+                self._know(Progress(0, ()))
         self.assign()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
@@ -211,6 +212,10 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         """
         epoch, processed = int(state_dict["epoch"]), set(state_dict.get("processed_indices", ()))
         number, passes = int(state_dict.get("processed_num", 0)), int(state_dict.get("passes", 0))
+        if self.round is not None:  # it may be from before this world, whose ranks have told what they know
+            own, order = Progress(number, tuple(sorted(processed))), self._whole_order(epoch)
+            number, besides = self.round.averaged_of((epoch, passes), own, order)
+            processed = set(besides)
         same_epoch = (epoch, processed) == (self.epoch, self.processed_indices)
         if not same_epoch:
             self._order = None
@@ -270,8 +275,7 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
             if self.round is not None:
                 self.round.fold()
                 self.round.passes += 1
-                if known := self.round.come_to(self.key):
-                    self.processed_indices, self._order = known, None
+                self._know(Progress(0, ()))
             self.assign()
             self._warn()
 
@@ -310,12 +314,16 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
     def order(self) -> Indices:
         """Return the whole epoch's order, which is made at the first use. Callers must not change it."""
         if self._order is None:
-            count = len(self.dataset)
-            order = shuffled(count, seed=self.seed, epoch=self.epoch) if self.shuffle else np.arange(count)
+            order = self._whole_order(self.epoch)()
             if self.processed_indices:
                 order = order[~np.isin(order, sorted(self.processed_indices))]
             self._order = order
         return self._order
+
+    def _whole_order(self, epoch: int) -> Callable[[], Indices]:
+        """What makes the order of a whole epoch."""
+        count = len(self.dataset)
+        return lambda: shuffled(count, seed=self.seed, epoch=epoch) if self.shuffle else np.arange(count)
 
     def __iter__(self) -> Iterator[int]:
         """Assign the rest again, by the recorded progress and the present world. Iterate over this rank's part."""
@@ -409,44 +417,41 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         if len(set(keys)) == 1:
             deal.averaged = deal.taken
             round_.mine, round_.held = {}, {}
+            round_.known = {key: found for key, found in round_.known.items() if key > self.key}
 
     @property
-    def consumed(self) -> Indices:
-        """The samples of the present pass that are part of an average, as far as this rank knows."""
-        return np.append(sorted(self.processed_indices), self.order()[: self._consumed]).astype(np.int64)
+    def _progress(self) -> Progress:
+        """What is averaged of the present pass, as far as this rank knows."""
+        return Progress(self._consumed, tuple(sorted(self.processed_indices)))
 
-    @property
-    def digest(self) -> int:
-        """Equal on ranks that know the same of the present pass to be part of an average."""
-        told = repr((self.key, self._consumed, sorted(self.processed_indices))).encode()
-        return int.from_bytes(hashlib.blake2b(told, digest_size=7).digest(), "little")
-
-    def rows(self, *, alike: bool) -> Indices:
-        """What the ranks of a new world must know from this one, as in :meth:`Round.rows`.
-
-        ``alike``: whether all have the same :attr:`digest`. Else one has come to an epoch before the others, at whose
-        average they did not learn what it was: this contains what is averaged, too.
-        """
+    def rows(self) -> Indices:
+        """What the ranks of a new world must know from this one, as in :meth:`Round.rows`."""
         assert self.round is not None
         self.round.fold()
-        if alike:
-            return self.round.rows()
-        return np.concatenate([self.round.rows(), rows_of(self.key, self.consumed, averaged=True)])
+        return self.round.rows(self.key, self._progress)
 
-    def enter_world(self, rows: Indices, keys: Sequence[Key], *, alike: bool, whole: bool) -> None:
+    def enter_world(self, rows: Indices, keys: Sequence[Key], *, whole: bool) -> None:
         """Deal the rest of the epoch to the ranks of a new world.
 
         ``rows``: the :meth:`rows` of all. ``keys``: where they are. ``whole``: whether one of them knows that loaders
-        leave out nothing.
+        leave out nothing. A rank that was in another epoch at an average did not learn what was averaged of this one:
+        now it does.
         """
         assert self.round is not None
         self.round.fold()
-        averaged = self.round.learn(rows, key=self.key)
-        if not alike:
-            self.processed_indices, self.processed_num, self._order = set(averaged.tolist()), 0, None
+        self.round.learn(rows, key=self.key)
+        self._know(self._progress)
         self.round.keys, self._whole = tuple(keys), whole
         self._looped = self._run_out = False  # the loop of the earlier world did not end
         self.assign()
+
+    def _know(self, own: Progress) -> None:
+        """Take what is averaged of the present epoch from ``own`` and from what the ranks of this world have told."""
+        assert self.round is not None
+        number, besides = self.round.averaged_of(self.key, own, self._whole_order(self.epoch))
+        if (number, set(besides)) != (self._consumed, self.processed_indices):
+            self.processed_num, self.processed_indices, self._order = number, set(besides), None
+            self._again = False
 
     def _deal(self) -> Deal:
         """The present deal of a round. It is made from the progress that all ranks know."""

@@ -43,9 +43,9 @@ _COLUMNS: Final = 5
 """Of a rank in the table: samples, steps, the step, whether to stop, whether it has finished. For each sampler follow
 its epoch and pass, what was taken, and how far that is (:class:`Reached`)."""
 _OF_SAMPLER: Final = 6
-_ENTERING: Final = 6
-"""Of a sampler in the table of a new world: how much it has to tell if all ranks know the same, and if not; what it
-knows; its epoch and pass, and whether loaders leave out nothing."""
+_ENTERING: Final = 4
+"""Of a sampler in the table of a new world: how much it has to tell, its epoch and pass, and whether loaders leave out
+nothing."""
 
 
 class Rounds:
@@ -157,23 +157,21 @@ class Rounds:
         samplers = self._part.samplers()
         row = [self._place]
         for sampler in samplers.values():
-            lengths = [len(sampler.rows(alike=alike)) for alike in (True, False)]
-            row += [*lengths, sampler.digest, *sampler.key, int(sampler.whole)]
+            row += [len(sampler.rows()), *sampler.key, int(sampler.whole)]
         table = self._told(row, name="round.entered")
         if not self._steps:  # it comes to the next average with the others, and not a round of its own later
             self._place = int(table[:, 0].max())
         for place, (name, sampler) in enumerate(samplers.items()):
-            known, unknown, digests, *keyed, whole = table[:, 1 + _ENTERING * place :][:, :_ENTERING].T.tolist()
-            alike, keys = len(set(digests)) == 1, list(zip(*keyed, strict=True))
-            counts, mine = known if alike else unknown, sampler.rows(alike=alike)
-            rows = torch.zeros(sum(counts), COLUMNS, dtype=torch.int64)
+            counts, epochs, passes, whole = table[:, 1 + _ENTERING * place :][:, :_ENTERING].T.tolist()
+            rows, mine = torch.zeros(sum(counts), COLUMNS, dtype=torch.int64), sampler.rows()
             before = sum(counts[: self._comms.rank()])
             rows[before : before + len(mine)] = torch.from_numpy(mine)
-            if len(rows):
-                self._comms.sum(rows, name=f"round.taken.{name}")
-            sampler.enter_world(rows.numpy(), keys, alike=alike, whole=any(whole))
-        passes_by = any(sampler.passes_by for sampler in samplers.values())
-        return bool(samplers) and self._comms.max(int(passes_by), name="round.passes_by") > 0
+            self._comms.sum(rows, name=f"round.taken.{name}")
+            sampler.enter_world(rows.numpy(), list(zip(epochs, passes, strict=True)), whole=any(whole))
+        passes_by = torch.tensor([any(sampler.passes_by for sampler in samplers.values())], dtype=torch.int64)
+        if samplers:
+            self._comms.sum(passes_by, name="round.passes_by")
+        return bool(passes_by)
 
     def _told(self, row: list[int], *, name: str) -> torch.Tensor:
         """Tell the other ranks ``row``, and return the rows of all."""

@@ -59,10 +59,9 @@ def new_world(ranks, meet=None):
     """A sync: survivors keep what they have, newcomers load the progress of the first. If need be, they ``meet``."""
     for rank in ranks:
         rank.sampler.place = ranks.index(rank), len(ranks)
-    keys, alike = [rank.sampler.key for rank in ranks], len({rank.sampler.digest for rank in ranks}) == 1
-    told = np.concatenate([rank.sampler.rows(alike=alike) for rank in ranks])
+    keys, told = [rank.sampler.key for rank in ranks], np.concatenate([rank.sampler.rows() for rank in ranks])
     for rank in ranks:
-        rank.sampler.enter_world(told, keys, alike=alike, whole=any(rank.sampler.whole for rank in ranks))
+        rank.sampler.enter_world(told, keys, whole=any(rank.sampler.whole for rank in ranks))
         rank.loop, rank.waits = None, False
     if meet is not None and any(rank.sampler.passes_by for rank in ranks):
         meet()
@@ -340,3 +339,55 @@ def test_global_batches_are_refused_where_ranks_step_alone():
     loader = type("Loader", (), {"batch_sampler": batches})()
     with pytest.raises(UsageError, match="no step has a global batch"):
         next(batches.steps(loader))
+
+
+def test_a_rank_that_restores_in_a_world_still_knows_what_the_others_told_it_of_the_next_epoch():
+    """Defect: its next deal was another one than that of the others, and two samples were trained by nobody."""
+    ranks, averaged = [Rank((rank, 3), 24, seed=5) for rank in range(3)], Counter()
+    for batches in ((4, 4, 4), (3, 3, 0)):  # all end the first epoch; then the last rank is late
+        for rank, each in zip(ranks, batches, strict=True):
+            rank.take(each, 2, epochs=3)
+        average(ranks, averaged)
+        commit = ranks[-1].sampler.state_dict()
+    del ranks[1]
+    new_world(ranks)
+    restored = ranks[-1]
+    restored.sampler.load_state_dict(commit)
+    restored.loop = None
+    for _ in range(14):
+        for rank in ranks:
+            rank.take(2, 2, epochs=3)
+        average(ranks, averaged)
+    assert averaged == Counter({(epoch, sample): 1 for epoch in range(3) for sample in range(24)})
+
+
+def test_an_epoch_that_others_have_trained_whole_is_over_at_once_for_a_rank_that_comes_to_it(recwarn):
+    ranks, averaged = [Rank((rank, 2), 8) for rank in range(2)], Counter()
+    for rank in ranks:
+        rank.take(2, 2, epochs=3)
+    average(ranks, averaged)
+    for _ in range(6):  # the other one does not train
+        ranks[0].take(2, 1, epochs=2)
+        average(ranks, averaged)
+        new_world(ranks)
+    assert {sample for epoch, sample in averaged if epoch == 1} == set(range(8))
+    assert list(ranks[1].sampler) == []
+    ranks[1].sampler.set_epoch(1)
+    assert list(ranks[1].sampler) == []
+    assert ranks[1].sampler.key == (1, 0)
+    assert not recwarn.list
+
+
+def test_a_newcomer_at_the_end_of_a_long_epoch_tells_little_to_those_that_are_beyond_it():
+    """Defect: it told them each sample of the epoch."""
+    ranks, averaged = [Rank((rank, 2), 100_000) for rank in range(2)], Counter()
+    for rank in ranks:
+        rank.take(1, 50_000, epochs=2)
+    average(ranks, averaged)
+    ranks.append(newcomer(ranks[0], 100_000))
+    for rank in ranks[:2]:
+        rank.take(1, 100, epochs=2)
+        rank.take(1, 100, epochs=2)
+    assert [(rank.sampler.epoch, len(rank.sampler.rows())) for rank in ranks] == [(1, 101), (1, 101), (0, 1)]
+    new_world(ranks)
+    assert ranks[2].sampler.state_dict()["processed_num"] == 100_000
