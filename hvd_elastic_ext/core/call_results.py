@@ -85,19 +85,29 @@ def result_of(call: int) -> str:
     return f"the result of call {call}" if call else "what collectives returned before the first call"
 
 
+def counts(descriptor: int) -> tuple[int, int]:
+    """Return the number of results, and the bytes of all, as :func:`body` yields them."""
+    page = os.pread(descriptor, len(_MAGIC) + _COUNTS.size + _CHECK.size, 0)
+    both = page[len(_MAGIC) : len(_MAGIC) + _COUNTS.size]
+    if not page.startswith(_MAGIC) or page[len(_MAGIC) + _COUNTS.size :] != _CHECK.pack(zlib.crc32(both)):
+        return 0, 0
+    number, length = _COUNTS.unpack(both)
+    return number, length
+
+
 def count(descriptor: int) -> int:
     """Return the number of results; 0 for an empty file or one that does not hold a past."""
-    return _counts(descriptor)[0]
+    return counts(descriptor)[0]
 
 
 def length(descriptor: int) -> int:
     """Return the bytes of all results, as :func:`body` yields them."""
-    return _counts(descriptor)[1]
+    return counts(descriptor)[1]
 
 
 def entries(descriptor: int) -> tuple[Entry, ...]:
     """Return all results, in order. Raises :class:`Damaged`."""
-    number, size = _counts(descriptor)
+    number, size = counts(descriptor)
     found, until, at = list[Entry](), _PAGE + size, _PAGE
     for call in range(number):
         head = os.pread(descriptor, _OVERHEAD, at)
@@ -143,7 +153,7 @@ def append(
     ``verify``, which is called when all bytes are copied: it raises if they have changed meanwhile.
     """
     with _locked(descriptor):
-        there, before = _counts(descriptor)
+        there, before = counts(descriptor)
         size = sum(map(_bytes, parts))
         if call < there:
             return None
@@ -180,7 +190,7 @@ def amend(descriptor: int, parts: Sequence[bytes | memoryview], *, limit: int = 
     empty. The errors of a full memory are passed on, and leave the past as it was.
     """
     with _locked(descriptor):
-        there, before = _counts(descriptor)
+        there, before = counts(descriptor)
         first, *_ = entries(descriptor)
         old, done = memoryview(bytearray(before)), 0
         while done < before:
@@ -214,7 +224,7 @@ def clear(descriptor: int) -> None:
 
 def mapped(descriptor: int) -> tuple[int, memoryview]:
     """The number of results, and their bytes as :func:`body` yields them, without a copy."""
-    number, length = _counts(descriptor)
+    number, length = counts(descriptor)
     if not length:
         return number, memoryview(b"")
     return number, memoryview(mmap.mmap(descriptor, _PAGE + length, access=mmap.ACCESS_READ))[_PAGE:]
@@ -242,7 +252,7 @@ def replace(descriptor: int, pieces: Iterator[bytes] | Sequence[bytes], number: 
     :class:`Damaged`, and leaves an empty past then. A past here that has as many results stays as it is.
     """
     with _locked(descriptor):
-        if _counts(descriptor)[0] >= number:
+        if counts(descriptor)[0] >= number:
             return
         if os.fstat(descriptor).st_size:
             _set_counts(descriptor, 0, 0)
@@ -309,16 +319,6 @@ def _demand_whole(descriptor: int, entry: Entry) -> None:
         at += len(piece)
     if int.from_bytes(digest.digest(), "little") != entry.digest:
         raise Damaged(f"result {entry.call} is damaged")
-
-
-def _counts(descriptor: int) -> tuple[int, int]:
-    """The number of results, and their bytes."""
-    page = os.pread(descriptor, len(_MAGIC) + _COUNTS.size + _CHECK.size, 0)
-    counts = page[len(_MAGIC) : len(_MAGIC) + _COUNTS.size]
-    if not page.startswith(_MAGIC) or page[len(_MAGIC) + _COUNTS.size :] != _CHECK.pack(zlib.crc32(counts)):
-        return 0, 0
-    number, length = _COUNTS.unpack(counts)
-    return number, length
 
 
 def _set_counts(descriptor: int, number: int, length: int) -> None:

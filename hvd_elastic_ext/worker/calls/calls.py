@@ -258,7 +258,7 @@ class Calls:
     def row(self) -> Row:
         """This rank's row of a meeting."""
         self.settle()
-        past, length = call_results.count(self._past), call_results.length(self._past)
+        past, length = call_results.counts(self._past)
         if not self.running:
             return Row(0, past)
         left = self._left or self._uncompared
@@ -520,8 +520,10 @@ class Calls:
         if comms.rank() == root:
             at = 0
             for piece in call_results.body(self._past):
-                data[at : at + len(piece)] = torch.frombuffer(bytearray(piece), dtype=torch.uint8)
-                at += len(piece)
+                whole = piece[: length - at]  # an agent may have appended results meanwhile
+                if whole:
+                    data[at : at + len(whole)] = torch.frombuffer(bytearray(whole), dtype=torch.uint8)
+                at += len(whole)
         arrived = comms.start_broadcast(data, root=root, name="past")
 
         def receive() -> None:

@@ -62,10 +62,10 @@ class HorovodComms(OfHorovod):
         parts = list(pieces(data, _PIECE))
         if self.size() == 1:
             return lambda: None
-        handles = [
-            mpi_ops.broadcast_async_(piece, root, f"{_PREFIX}.{name}.{index}") for index, piece in enumerate(parts)
-        ]
-        _own_operations[0] += len(handles)
+        handles = []
+        for index, piece in enumerate(parts):
+            handles.append(mpi_ops.broadcast_async_(piece, root, f"{_PREFIX}.{name}.{index}"))
+            _own_operations[0] += 1
 
         def wait() -> None:
             for handle in handles:

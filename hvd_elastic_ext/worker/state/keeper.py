@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +28,7 @@ from hvd_elastic_ext.worker.commits import layout as layouts
 from hvd_elastic_ext.worker.commits.buffer import Beside, Commit, CommitBuffer, Contents, Held
 from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.commits.memory_limits import memory_warning
-from hvd_elastic_ext.worker.comms import Comms
+from hvd_elastic_ext.worker.comms import Comms, PeerLost
 from hvd_elastic_ext.worker.data import shares
 from hvd_elastic_ext.worker.data.sampler import ElasticSampler
 from hvd_elastic_ext.worker.data.stream import ElasticStream
@@ -523,7 +523,12 @@ class Keeper:
         self._incarnation = max(candidate.incarnation for candidate in candidates)
         if self._recorder is not None and candidates[self._comms.rank()].identity != candidates[election.root].identity:
             self._recorder.forget()  # its notes are about steps after an older commit
-        self._follow(election, candidates)
+        try:
+            self._follow(election, candidates)
+        except PeerLost:
+            with suppress(PeerLost):  # the past may be there, and the lost rank may have been the only one with it
+                arrived()
+            raise
         arrived()
         self._by_hand = False
         averages = False

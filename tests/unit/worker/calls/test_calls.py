@@ -329,6 +329,28 @@ def after_call_1(past: int, said: list[tuple[str, dict[str, object]]], *, apart:
     return calls
 
 
+def test_a_rank_sends_what_it_said_that_it_has_although_its_agent_has_added_more_since(past: int) -> None:
+    sent = list[torch.Tensor]()
+
+    class Sends(AloneComms):
+        def broadcast(self, data: torch.Tensor, *, root: int, name: str) -> None:
+            sent.append(data)
+
+    calls = Calls(past, program="mine")
+    keep(past, None, call=0)
+    calls.begin(train)
+    rows = [calls.row()._replace(left=0), Row(1, 0)]
+    keep(past, 7, call=1)
+    arrived = calls.met(rows, Sends())
+    assert arrived is not None
+    arrived()
+    assert [len(data) for data in sent] == [rows[0].bytes]
+    other = os.memfd_create("past")
+    call_results.replace(other, [sent[0].numpy().tobytes()], 1)
+    assert call_results.count(other) == 1
+    os.close(other)
+
+
 def test_a_process_that_loses_its_world_before_the_result_is_compared_keeps_its_own(past: int) -> None:
     said: list[tuple[str, dict[str, object]]] = []
     calls = after_call_1(past, said)
