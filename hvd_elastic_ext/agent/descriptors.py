@@ -41,8 +41,8 @@ class DescriptorLoop:
     """Calls what is registered for each ready descriptor. Output can be held back."""
 
     def __init__(self) -> None:
-        # Not epoll, which does not accept regular files: standard input or output may be one. And not a selector of the
-        # standard library: it takes as much time as all else about a request, and a new world asks a hundred.
+        # Not epoll, which does not accept regular files: standard input or output may be one. Nor a selector of the
+        # standard library, which adds its own code to each event: a new world of three asks a hundred requests.
         self._poll = select.poll()
         self._polled: dict[int, int] = {}
         """By descriptor, the events that are polled for."""

@@ -297,7 +297,7 @@ def offers(job: JobState, usable: Usable) -> Usable:
     Also without spares, a rank stays that was one under an earlier launcher, and none is started on its device.
     """
     asked_for = job.options.spares.asked_for
-    if not job.in_place or not (asked_for or any(_was_spare(job, each) for each in job.roster.workers.values())):
+    if not job.in_place or not (asked_for or any(_stands_in(job, each) for each in job.roster.workers.values())):
         return usable
     seats = _with_exchanges(job, usable) if asked_for else _host_seats(job, usable)
     return [(host, offered(each)) for (host, _), each in zip(usable, seats, strict=True)]
@@ -314,7 +314,8 @@ def end_misplaced(job: JobState) -> None:
             orders.remove(job, worker, "its host has another number of slots now")
 
 
-def _was_spare(job: JobState, worker: Worker) -> bool:
+def _stands_in(job: JobState, worker: Worker) -> bool:
+    """Whether a process is in an extra seat, or has the device of another slot than its own."""
     return worker.seat.slot >= worker.host.slots or _is_misplaced(job, worker)
 
 

@@ -511,9 +511,7 @@ class Calls:
         self.settle()
         count, length = rows[root].past, rows[root].bytes
         if root in found.keeps or root in found.amends:  # it has changed since
-            size = torch.zeros(2, dtype=torch.int64)
-            if comms.rank() == root:
-                size[0], size[1] = call_results.count(self._past), call_results.length(self._past)
+            size = torch.tensor(call_results.counts(self._past) if comms.rank() == root else (0, 0))
             comms.sum(size, name="past.size")
             count, length = size.tolist()
         data = torch.empty(length, dtype=torch.uint8)

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 _COLUMNS: Final = 5
 """Of a rank in the table: samples, steps, the step, whether to stop, whether it has finished. For each sampler follow
-its epoch and pass, what was taken, and how far that is (:class:`Reached`)."""
+its epoch and pass, how many samples were taken, and the other fields of :class:`Reached`."""
 _OF_SAMPLER: Final = 6
 _ENTERING: Final = 4
 """Of a sampler in the table of a new world: how much it has to tell, its epoch and pass, and whether loaders leave out
